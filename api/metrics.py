@@ -126,7 +126,7 @@ class StoredMetrics(Collector):
         self._clock = clock
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return no metrics. Otherwise the registry would query the database when the service is created."""
+        """Return no metrics, so that the registry does not query the database when the service is created."""
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

@@ -248,7 +248,10 @@ EXAMPLES = Path(__file__).parent / "examples.json"
 
 @cache
 def examples() -> Mapping[str, Mapping[str, Any]]:
-    """Return the recorded examples by operation: the ``answer``, and the ``body`` if the operation has one."""
+    """Return the recorded examples that the OpenAPI document shows, by operation.
+
+    An example has an ``answer`` and, if the operation has a body, a ``body``.
+    """
     found: Mapping[str, Mapping[str, Any]] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
     return found
 

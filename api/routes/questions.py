@@ -141,7 +141,10 @@ def draw_bandwidth_curve(app: AppOf, body: Document[ExplanationRequest]) -> Docu
 
 @explanations_router.get("/trials/{trial_id}/bandwidth-curve", responses=problems(404, 422))
 def read_bandwidth_curve(app: AppOf, trial_id: TrialId) -> Document[BandwidthCurve]:
-    """Predict the bandwidth curve of a trial's layout on the sweep's cluster, as ``POST /bandwidth-curves`` does."""
+    """Predict the fastest way to exchange gradients at each bandwidth between nodes, for the layout of a trial.
+
+    The answer is that of ``POST /bandwidth-curves`` for the layout on the cluster of the trial's sweep.
+    """
     trial, request = _trial(app, trial_id)
     return app.asides.ask(bandwidth_curve, trial.layout, request.job)
 

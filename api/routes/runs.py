@@ -117,11 +117,11 @@ def _read(app: App, run_id: str, wait_s: float = 0.0) -> AnyRun:
 
 @router.post("/{run_id}/cancel", responses=problems(404, 409, 422))
 def cancel_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
-    """Cancel a run.
+    """Cancel a run: at once if no worker executes it, else as soon as its trial or its job has stopped.
 
-    A run that no worker executes is cancelled at once. Any other run ends as soon as its trial or its job has stopped.
-    A finished run stays as it is. A request to cancel a gate or a run of a retune also cancels its sweep, unless the
-    run has been decided already. Callers who send equal requests share a plan, so only admins may cancel a plan.
+    A finished run stays as it is. A request to cancel a performance regression gate or a run of a retune also cancels
+    its sweep, unless the run has been decided already. Callers who send equal requests share a plan, so only admins may
+    cancel a plan.
     """
     app.stop(run_id, caller=caller)
     return _read(app, run_id)

@@ -51,7 +51,7 @@ def create_sweep(
     body: Document[SweepCreate],
     idempotency_key: IdempotencyKey = None,
 ) -> Document[SweepStanding]:
-    """Queue a new sweep.
+    """Queue a new sweep, which searches for the best layout of a job and runs trials of the promising layouts.
 
     A repeated request with the same `Idempotency-Key` creates no second sweep: it returns the first one with status
     200. The same key with another body is refused with 409. Equal keys of different callers are different keys.
@@ -130,7 +130,7 @@ def create_comment(app: AppOf, caller: CallerOf, sweep_id: SweepId, body: Docume
 def list_comments(
     app: AppOf, sweep_id: SweepId, page: PageOf, trial_number: TrialNumber = None
 ) -> Document[Listed[Comment]]:
-    """List the comments on a sweep and on its trials, or on one trial, newest first."""
+    """List the comments on a sweep and on its trials, newest first; with `trial_number`, those on that trial alone."""
     found, total = app.store.comments.list(sweep_id, trial_number=trial_number, page=page)
     return Listed(items=tuple(found), total=total, limit=page.limit, offset=page.offset)
 
@@ -142,7 +142,7 @@ control_router = APIRouter(tags=["sweeps"])
 
 @control_router.delete("/comments/{comment_id}", responses=problems(404, 422))
 def remove_comment(app: AppOf, caller: CallerOf, comment_id: RunId) -> Document[Comment]:
-    """Remove a comment and return it. Only its author and admins may do this."""
+    """Remove a comment from a sweep or a trial, and return it. Only its author and admins may do this."""
     return app.store.comments.remove(comment_id, caller=caller)
 
 

@@ -106,7 +106,7 @@ def tell(
     as_json: bool,
     keep: bool = True,
 ) -> None:
-    """Ask a service and print its answer.
+    """Ask a service, or one that is started in this process, and print its answer.
 
     Args:
         server: URL of a running service; None: start one in this process.

@@ -261,6 +261,8 @@ def baselines(
 ) -> None:
     """List the baselines that the gate compares with, or remove one to accept a slowdown.
 
+    A baseline is the result of an earlier run of `autotuner gate --set-baseline`.
+
     Example: autotuner baselines
     """
     from autotuner.report.gate import baselines_report

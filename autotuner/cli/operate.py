@@ -87,6 +87,8 @@ def mcp(server: Server = None) -> None:
 def migrate(as_json: Json = False) -> None:
     """Upgrade the database to the newest schema.
 
+    Run it after you install a new release.
+
     Example: autotuner migrate
     """
     from autotuner.service.settings import Settings
@@ -359,6 +361,8 @@ def deliveries(
     as_json: Json = False,
 ) -> None:
     """List deliveries, newest first, with the last answer of the receiver.
+
+    A delivery is the post of one outcome to one webhook.
 
     Example: autotuner webhook deliveries ours
     """

@@ -67,6 +67,8 @@ def tune(request: OptimizerStudyCreate, wait: Wait = True, server: Server = None
 def list_(server: Server = None, as_json: Json = False) -> None:
     """List the studies of optimizers, newest first.
 
+    A study trains with different optimizer settings to find the fastest ones.
+
     Example: autotuner optimizer list
     """
     from autotuner.report.study import studies_report
@@ -81,6 +83,7 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 def show(study_id: _StudyId, server: Server = None, as_json: Json = False) -> None:
     """Print the candidates of a study, with the time and accelerator-hours that each one took.
 
+    A candidate is an optimizer with its settings and a batch size.
     It lists first those that no other one beats in both.
 
     Example: autotuner optimizer show os-k3v7q2mxn5
@@ -93,6 +96,8 @@ def show(study_id: _StudyId, server: Server = None, as_json: Json = False) -> No
 @optimizer.command("cancel")
 def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> None:
     """End a study and the candidate that it is training.
+
+    The candidates that have ended stay in the study.
 
     Example: autotuner optimizer cancel os-k3v7q2mxn5
     """

@@ -47,6 +47,8 @@ def add(request: RetuneCreate, server: Server = None, as_json: Json = False) -> 
 def list_(server: Server = None, as_json: Json = False) -> None:
     """List the retunes, with the layout in use, the next run and the last outcome.
 
+    A retune measures a job's layout on a schedule and searches for a better one.
+
     Example: autotuner retune list
     """
     from autotuner.report.retune import retunes_report
@@ -72,6 +74,7 @@ def history(
 ) -> None:
     """Print the runs of a retune, newest first.
 
+    A retune measures a job's layout on a schedule and searches for a better one.
     It shows the speed of the layout in use, and the range that noise explains.
 
     Example: autotuner retune history nightly
@@ -148,6 +151,8 @@ def adopt(request: Adoption, name: _Name, server: Server = None, as_json: Json =
 @retune.command("remove")
 def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
     """Remove a retune and its runs, and keep their sweeps.
+
+    Its schedule starts no more runs.
 
     Example: autotuner retune remove nightly
     """

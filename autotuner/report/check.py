@@ -130,7 +130,7 @@ def each_link_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
 
 
 def stored_said(cluster: Cluster, profile: DeviceProfile) -> str:
-    """Return the last line of a successful check, which says that the profile of the cluster is stored."""
+    """Return the last line of a successful check, which says that the measured constants of the cluster are stored."""
     return f"the profile of {cluster.name} is stored: {profile.origin}"
 
 

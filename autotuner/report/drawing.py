@@ -138,7 +138,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
 def rect(
     x: float, y: float, width: float, height: float, class_: str, *, radius: float | None = None, title: str = ""
 ) -> Markup:
-    """Return a rectangle; a negative width counts as 0.
+    """Return a rectangle as an SVG element; a negative width counts as 0.
 
     Args:
         x: Pixel of the rectangle's left edge.
@@ -168,7 +168,7 @@ def circle(x: float, y: float, radius: float, class_: str, title: str = "") -> M
 
 
 def hatched(x: float, y: float, width: float, height: float, class_: str = "idle") -> Markup:
-    """Return a rectangle that is filled with diagonal lines.
+    """Return a rectangle that is filled with diagonal lines, as SVG elements.
 
     ``x`` and ``y`` are the pixels of its left and upper edge; ``class_`` is its class of the style sheet.
     """

@@ -140,7 +140,9 @@ def _baselines(baselines: Sequence[Baseline]) -> Table:
 
 # ------------------------------------------------------------------ a measured gate
 def gate_report(gate: GateRun, server: str = "", *, has_buttons: bool = False) -> Report:
-    """Return the report of one gate: its outcome, its runs compared with the baseline, and changes of the environment.
+    """Return the report of one performance regression gate: its outcome, and its runs compared with the baseline.
+
+    It also has the changes of the environment, such as software versions.
 
     Args:
         gate: The gate as it is stored.

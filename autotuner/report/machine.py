@@ -110,9 +110,9 @@ _HELD = ("parameters", "gathered", "gradients", "optimizer", "activations")
 
 
 def dry_run_report(found: DryRun, headline: str) -> Report:
-    """Return the report of a dry run: the memory and the computation of each rank, and the parts that were not run.
+    """Return the report of a dry run (a training step on tensors without values): memory and computation of each rank.
 
-    It marks the rank that needs the most memory.
+    It also names the parts that were not run, and marks the rank that needs the most memory.
 
     Args:
         found: Counts of the dry run.

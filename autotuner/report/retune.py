@@ -193,7 +193,7 @@ def _buttons(retune: Retune) -> Cells:
 
 
 def run_report(run: RetuneRun, time_zone: str = "UTC") -> Report:
-    """Return the report of one run of a retune: how it ended, or that it has not ended yet.
+    """Return the report of one run of a retune (a search on a schedule): how it ended, or that it has not ended yet.
 
     Args:
         run: The run.

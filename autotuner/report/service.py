@@ -408,7 +408,7 @@ command = ["torchrun", "train.py"]"""
 
 
 def trainers_report(trainers: Sequence[TrainerOffer]) -> Report:
-    """Return the report of all registered trainers: the options that a sweep may search with each, and fixed ones."""
+    """Return the report of all registered trainers, with the options that a sweep may search and the fixed ones."""
     columns = (
         Column("trainer", is_number=False),
         Column("told in words of", is_number=False),

@@ -86,7 +86,7 @@ class TrialPoint:
 
     @property
     def mfu(self) -> float | None:
-        """The MFU of the trial; None without a result."""
+        """The MFU that the trial reached, 0 to 1; None without a result."""
         return None if self.reached is None else self.reached.value
 
     @property

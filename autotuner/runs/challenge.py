@@ -56,7 +56,10 @@ class ChallengeRuns:
 
     @classmethod
     def of(cls, request: SweepRequest, challenge: Challenge, trials: Iterable[Trial]) -> ChallengeRuns:
-        """Group the trials of a sweep by their role. Trials that wait, still run or were cancelled are left out."""
+        """Group the trials of a sweep by their role in its comparison of layouts.
+
+        Trials that wait, still run or were cancelled are left out.
+        """
         ended = [t for t in sorted(trials, key=lambda t: t.number) if t.state.finished]
         ended = [trial for trial in ended if trial.state is not TrialState.CANCELLED]
         own = [trial for trial in ended if trial.layout == challenge.incumbent]
@@ -298,10 +301,10 @@ class Phases:
         return _repeat(incumbent, runs.incumbent)
 
     def end_of_search(self, trials: Sequence[Trial], spending: Spending) -> Finish | None:
-        """Return why the search ends so that the comparison can begin, or None if the search goes on.
+        """Return why the search for a better layout ends so that the comparison can begin; None if it goes on.
 
         Other methods check the reasons that apply to every sweep. A search that has ended does not begin again, even if
-        a later turn shows that another trial would be worth its cost.
+        a later run shows that another trial would be worth its cost.
         """
         runs = self._runs(trials)
         if not self._challenge.searches or runs.turns:
@@ -331,7 +334,7 @@ class Phases:
 
 
 def next_rerun(reruns: Sequence[Rerun], trials: Mapping[int, Trial]) -> Repeat | None:
-    """Return the next trial that a user asked to run again, or None if all of them have run again.
+    """Return the next trial that a user asked to run again, or None if every such trial has run again.
 
     The new run repeats the first measured trial of its layout.
     """

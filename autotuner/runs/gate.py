@@ -53,8 +53,8 @@ def ask_gate(
 ) -> GateRun:
     """Store a new performance regression gate and return it.
 
-    The gate waits for its sweep, or it ends at once if an earlier gate with the same content has a result that can be
-    reused.
+    The gate waits for its sweep. It ends at once if the result of an earlier gate with the same sweep, layout and
+    software can be reused.
 
     Args:
         store: The store.
@@ -76,7 +76,9 @@ def ask_gate(
 
 
 def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
-    """Return the stored baseline that the gate compares with, or None if there is none yet.
+    """Return the stored baseline for a performance regression gate, or None if there is none yet.
+
+    The gate compares its measurements with this baseline.
 
     Raises:
         NotYours: The gate would replace the baseline of another caller.

@@ -64,7 +64,7 @@ def spent(budget: Budget, spending: Spending, *, share: float = 1.0) -> tuple[St
 
 
 def nothing_runs(ended: Sequence[Trial]) -> tuple[StopReason, str] | None:
-    """Return a reason to stop the sweep if its last trials all failed for causes other than lack of memory, or None."""
+    """Return a reason to stop the sweep if all of its last trials failed, not for lack of memory; otherwise None."""
     faults = 0
     for trial in ended:
         is_fault = trial.failure is not None and trial.failure.kind != FailureKind.OOM

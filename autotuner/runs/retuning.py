@@ -76,7 +76,7 @@ _NUM_RECENT = 50
 
 
 def the_cron(request: RetuneRequest) -> Cron:
-    """Return the cron schedule of a retune, which gives the times at which it is due.
+    """Return the cron schedule of a retune, which gives the times at which the retune's runs are due.
 
     Raises:
         InvalidInput: The expression or the time zone is not legal.
@@ -229,9 +229,10 @@ class Retuning:
         return challenged_sweep(retune, self.incumbent(retune), due_at=due_at, cluster=today, is_new_phase=is_new_phase)
 
     def links_today(self, cluster: Cluster) -> Cluster | None:
-        """Return the cluster with the links of the stored cluster of the same name and size; None if there is none.
+        """Return ``cluster`` with the present links of the stored cluster of the same name and size.
 
-        If a check has measured the stored cluster, the links are as the latest check measured them.
+        The result is None if there is no such stored cluster. If a check has measured the stored cluster, the links are
+        as the latest check measured them.
         """
         try:
             stored = self._store.descriptions.get(Cluster, cluster.name)

@@ -285,7 +285,10 @@ class SweepStudy:
         return self._order(self._study.ask(self._sampler.distributions))
 
     def propose(self) -> Proposal | None:
-        """Return the proposal that ``ask`` would order next, or None if no layout is left. The sampler caches it."""
+        """Return the layout that ``ask`` would order next, with its expected gain; None if no layout is left.
+
+        The sampler caches this proposal.
+        """
         return self._sampler.propose(self._study.get_trials(deepcopy=False))
 
     def memory(self) -> MemoryBelief:
@@ -317,7 +320,7 @@ class SweepStudy:
 
     # ------------------------------------------------------------------ learning
     def layout(self, number: int) -> Layout:
-        """Return the layout of a running trial."""
+        """Return the layout of the running trial with that number."""
         return self._ordered[number]
 
     def loses(self, number: int, step: StepReport) -> bool:
@@ -358,9 +361,9 @@ class SweepStudy:
         self._study = self._rebuilt(trials)
 
     def change_budget(self, budget: Budget, trials: Mapping[int, Trial]) -> None:
-        """Build the study again with another budget.
+        """Build the Optuna study again with another budget, because the sampler and the pruner depend on its limits.
 
-        The limits of the budget decide when a trial ends early and when no gain is left.
+        The limits decide when a trial ends early and when no gain is left.
         """
         self._request = replace(self._request, budget=budget)
         self.rebuild(trials)

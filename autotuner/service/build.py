@@ -260,7 +260,7 @@ class App(Autotuner):
         return with_trials(run, self.store.optimizer_studies.trials(run_id)) if isinstance(run, StudyRun) else run
 
     def stop(self, run_id: str, how: Stop = Stop.CANCEL, *, caller: Caller) -> None:
-        """Ask the worker of a run to cancel or pause it. A finished run stays unchanged.
+        """Cancel or pause a run: at once, or through the worker that executes it. A finished run stays unchanged.
 
         Raises:
             NotFound: No run that callers may read has that id.
@@ -356,11 +356,11 @@ class App(Autotuner):
     # ------------------------------------------------------------------ once a layout is in use
     @property
     def retuning(self) -> Retuning:
-        """Return the object that adds and changes retunes (scheduled retunings) and starts their runs."""
+        """Return the object that adds, changes and runs retunes (searches for better layouts on a schedule)."""
         return Retuning(self.store, self.clock)
 
     def create_retune(self, request: RetuneRequest, caller: Caller) -> Retune:
-        """Store a retune (a scheduled retuning) of the caller.
+        """Store a retune of the caller: a search for a better layout that starts again on a schedule.
 
         Errors are those of ``Retuning.add`` and ``require_runnable``.
         """

@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Plans:
-    """Queues, reads and computes plans in this process of the service.
+    """Queues, reads and computes plans, which compare clusters for a training run, in this process of the service.
 
     The workers of this object look for plans whenever a caller asks for a plan, or reads a plan that is not computed
     yet. If another process dies while it computes a plan, the plan stays unfinished until a caller reads it. The

@@ -44,9 +44,9 @@ Source: docs.slack.dev/reference/block-kit/blocks/section-block.
 
 
 def payload(announcement: Announcement, form: PayloadFormat, public_url: str | None) -> bytes:
-    """Return the body to post for an announcement, in the given format. The signature covers exactly these bytes.
+    """Return the body to post to a webhook for an announcement of an outcome, in the webhook's format.
 
-    Without a public URL, the body has no links.
+    The signature covers exactly these bytes. Without a public URL, the body has no links.
     """
     match form:
         case PayloadFormat.JSON:
@@ -207,7 +207,7 @@ class Webhooks:
     def add(self, asked: WebhookCreate, created_by: str = "") -> Webhook:
         """Store a new webhook and return it. If the request has no secret, the webhook gets a random secret.
 
-        Announcements from now on are posted to the webhook.
+        From now on, outcomes such as the end of a sweep are posted to the webhook.
 
         Raises:
             InvalidInput: Nothing may be posted to the URL, or the secret is not legal.
@@ -263,7 +263,7 @@ class Webhooks:
         return answer
 
     def post(self, webhook: Webhook, announcement: Announcement, stop: Flag | None = None) -> WebhookAnswer | None:
-        """Post an announcement to a webhook, signed with the webhook's secret, and return the answer.
+        """Post an announcement of an outcome to a webhook, signed with the webhook's secret, and return the answer.
 
         The result is None if ``stop`` was set before the answer came.
         """

@@ -53,13 +53,16 @@ class AnnouncementStore(Part):
             raise name_taken("webhook", webhook.name) from None
 
     def get_webhook(self, name: str) -> Webhook:
-        """Return the webhook of that name. If there is no such webhook, ``NotFound`` suggests the most similar name."""
+        """Return the webhook (a URL to which outcomes are posted) of that name.
+
+        If there is none, ``NotFound`` suggests the most similar name.
+        """
         with reading(self._engine) as connection:
             row = one_row(connection, _WEBHOOKS.where(webhooks.c.name == name), "webhook", name, _NAMES)
         return Webhook(**row._mapping)
 
     def list_webhooks(self) -> Sequence[Webhook]:
-        """Return all webhooks, ordered by name."""
+        """Return all webhooks (URLs to which outcomes are posted), ordered by name."""
         with reading(self._engine) as connection:
             rows = connection.execute(_WEBHOOKS).all()
         found = [Webhook(**row._mapping) for row in rows]

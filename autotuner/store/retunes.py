@@ -175,7 +175,10 @@ class RetuneStore(Part):
             return _unfinished_run(connection, name)
 
     def runs(self, name: str, *, page: Page = Page()) -> tuple[Sequence[RetuneRun], int]:
-        """Return one page of a retune's runs, latest due time first, and the total number of its runs."""
+        """Return one page of a retune's runs, latest due time first, and the total number of its runs.
+
+        ``name`` is the name of the retune (a job that is tuned again on a schedule).
+        """
         with reading(self._engine) as connection:
             one_row(connection, _NAMES.where(retunes.c.name == name), "retune", name, _NAMES)
         return self._runs.list(RetuneRun, subject=name, page=page)

@@ -78,9 +78,9 @@ def add_gate(trial: Trial, result: GateResult) -> Trial:
 
 
 def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
-    """Return the trial with the full-size estimate of its layout.
+    """Return the proxy trial with the result that its layout is expected to reach at full size.
 
-    Raise ``Conflict`` unless the trial is a measured proxy trial.
+    Raise ``Conflict`` unless the trial is a measured proxy trial, that is a trial on fewer ranks than its job has.
     """
     if trial.ran_measurement is None or trial.scaled is None:
         raise Conflict(

@@ -194,7 +194,10 @@ def _clone_notes(original: SweepRequest) -> tuple[str, ...]:
 
 @router.post("/new/check", openapi_extra=needs(Scope.READ))
 def check_new_sweep(request: Request, app: AppOf, caller: CallerOf, form: _GivenOf, part: _Part = None) -> Response:
-    """Return the page with the preview or the errors of the form as it was sent; with ``part``, the form alone."""
+    """Check the form for a new sweep as it was sent, and show it with a preview of the search or with its errors.
+
+    With ``part``, the answer has only the form, for a script.
+    """
     found = _check(form, app, is_whole=part != "answer")
     return _page(request, app, caller, found, template="new/_form.html" if part else _WHOLE)
 

@@ -110,7 +110,7 @@ _Text = Annotated[str, Form(max_length=_LONGEST)]
 
 @router.get("/tokens", openapi_extra=_ADMIN)
 def tokens_page(request: Request, app: AppOf) -> Response:
-    """Show all tokens by name, without their secrets."""
+    """Show all API tokens by name, without their secret texts."""
     return _page(request, app, given=_NOTHING)
 
 

@@ -91,7 +91,10 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
 
 @router.get("/gates/{gate_id}")
 def gate_page(request: Request, app: AppOf, caller: CallerOf, gate_id: RunId, part: _Part = None) -> Response:
-    """Show one gate: how it ended, its measurements compared with its baseline, and changes of the environment."""
+    """Show one performance regression gate: its outcome, its measurements next to its baseline, and what else changed.
+
+    The other changes are those of the environment, such as software versions.
+    """
     gate = app.store.runs.get(GateRun, gate_id)
     every_s = None if gate.result else 3
     own = f"/api/v1/runs/{gate_id}"

@@ -175,7 +175,7 @@ class Permalink:
 
     @property
     def compared(self) -> str:
-        """The address of the comparison page with the layout of this permalink as its first candidate."""
+        """The address of the page ``/compare`` with the layout of this permalink as the first layout to compare."""
         return f"/compare?{urlencode({'of': self.to('/explore')})}"
 
     def with_layout(self, layout: Layout | None) -> Self:

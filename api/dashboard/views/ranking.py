@@ -13,9 +13,9 @@ _FORM = ("where", "sort", "columns", "page")
 
 
 def asked_of(address: Address, sweep_id: str, *, is_untried: bool) -> tuple[Asked, InvalidInput | None]:
-    """Return the choices for the ranking that an address contains, and the error if they cannot be read.
+    """Return the reader's choices for the ranking in the query of a sweep's page, and the error if it cannot be read.
 
-    With an error, the table has its default rows, order and columns.
+    The choices are the filter, order, columns and page of the table. With an error, the table has its defaults.
 
     Args:
         address: Query of the sweep's page.

@@ -47,7 +47,7 @@ class Zoomed:
         address: Callable[[Window], str],
         choices: tuple[Way, ...] = (),
     ) -> Self | None:
-        """Return the section with its links; None if there is no section.
+        """Return the section with links that zoom or move its picture; None if there is no section.
 
         Args:
             part: Query parameter that requests this section alone.
