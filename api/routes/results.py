@@ -93,7 +93,10 @@ def read_failures(app: AppOf, sweep: SweepOf) -> Document[Listed[FailureGroup]]:
 
 @results_router.get("/accuracy", responses=problems(404, 422))
 def read_accuracy(app: AppOf, sweep: SweepOf) -> Document[Accuracy]:
-    """Compare the predictions of a sweep with its results: each pair, the errors, and the share of right intervals."""
+    """Compare the predictions of a sweep with its results: each pair, the errors, and the share of intervals that held.
+
+    An interval held if the result lies in it.
+    """
     kept = app.kept_trials.of(sweep.id)
     return kept.once("accuracy", lambda: accuracy(sweep.request, kept.trials))
 

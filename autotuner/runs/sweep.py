@@ -112,7 +112,7 @@ class SweepMachine:
         return Do(action=step)
 
     def tell(self, outcome: None) -> None:
-        """Do nothing, because the thread of each trial calls ``finished`` itself.
+        """Do nothing: outcomes of trials come through ``finished``, which the thread of each trial calls itself.
 
         The outcome of one trial changes the estimates of other trials. If two trials end at the same time, separate
         calls do not mix up their estimates.

@@ -108,7 +108,7 @@ class Permalink:
 
     @classmethod
     def of_sweep(cls, sweep: Sweep, layout: Layout | None = None) -> Self:
-        """Return the permalink of a sweep's job, with a layout if one is given.
+        """Return the permalink of a sweep's job and, if it is given, of a layout of this job.
 
         The permalink uses the catalog name of a model or cluster if the catalog still has an equal object of that name.
         Otherwise it refers to the sweep (``sweep:ID``).
