@@ -27,7 +27,10 @@ small ones, because the slowest of thousands of ranks varies little from batch t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape(Generic[Number]):
-    """The tokens, padding and load imbalance of data-parallel ranks with an average batch, for one layout or many."""
+    """The tokens, padding and load imbalance of data-parallel ranks, on average over steps; for one layout or many.
+
+    If sequences have different lengths, the ranks get different numbers of tokens in every step.
+    """
 
     tokens: Number
     """Tokens per sequence that the slowest rank computes, including padding."""
@@ -40,7 +43,7 @@ class BatchShape(Generic[Number]):
 
 
 def batch_shape(layout: Layout, workload: Workload, devices_per_node: int) -> BatchShape:
-    """Return the tokens, padding and load imbalance of ranks with an average batch of the workload.
+    """Return the tokens, padding and load imbalance of a layout's data-parallel ranks, on average over many steps.
 
     Ranks of a pipeline send hidden states of one fixed shape. A layout with a pipeline therefore pads all sequences to
     the longest length allowed.

@@ -47,10 +47,11 @@ _PART_OF_STEP = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTimes:
-    """Seconds of one micro-batch's passes in each stage, and seconds per step of the work that follows all passes.
+    """The predicted times of one layout: for each stage, its passes; for each pipeline rank, the work that ends a step.
 
-    The work that follows all passes is given by pipeline rank. Times of passes include recomputation and the exposed
-    collectives of tensor, context and expert groups.
+    The passes of a stage are those of one micro-batch, in seconds. They include recomputation and the exposed
+    collectives of tensor, context and expert groups. The work that ends a step (data-parallel collectives and the
+    optimizer) is in seconds per step.
     """
 
     forward_s: tuple[float, ...]
@@ -72,7 +73,7 @@ class StageTimes:
 
 
 def stage_times(layout: Layout, job: Job) -> StageTimes:
-    """Return the times of each stage and each pipeline rank that ``predict`` combines into the step time.
+    """Return the predicted times of each stage and each pipeline rank, from which ``predict`` computes the step time.
 
     The layout must be legal for the job. The times are multiplied by the factors of the job's calibration.
     """
@@ -176,7 +177,7 @@ def stage_memory(layout: Layout, job: Job) -> tuple[Memory, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """The bytes that a rank sends in one communication group during a step, and the seconds that it waits for them."""
+    """The bytes that a rank sends in one communication group during a step, and the seconds that it waits there."""
 
     sent_bytes: float
     """Bytes that the rank sends; for an all-reduce, ``2 (n - 1) / n`` of the summed bytes."""
@@ -187,7 +188,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanges:
-    """The bytes and waiting times of a rank in each communication group; zero for a group without other ranks."""
+    """The bytes that a rank sends, and the seconds that it waits, in each of its communication groups during one step.
+
+    Both are zero in a group without other ranks.
+    """
 
     tensor: Exchange
     context: Exchange
@@ -197,7 +201,7 @@ class Exchanges:
 
 
 def exchanges(layout: Layout, job: Job, pipeline_rank: int) -> Exchanges:
-    """Return the bytes that a rank sends in a step and the seconds that it waits, by communication group.
+    """Return, for each communication group of a rank, the bytes that it sends in a step and the seconds that it waits.
 
     All ranks with the same pipeline rank have the same figures.
 

@@ -22,9 +22,10 @@ from autotuner.core.option import Kind, OptionSpec
 
 
 class Where(IntEnum):
-    """The closest conditions, compared with a job's own, under which a formula was checked with measured runs.
+    """The measured runs that a formula was compared with: of a job's own stack and device, of others only, or none.
 
-    The members go from the best checked formulas to formulas that were never checked.
+    ``HERE``: with the job's software stack on its device. ``ELSEWHERE``: with other software, or on another device.
+    ``NOWHERE``: never. A greater value means less trust.
     """
 
     HERE = 0  # with this stack on this device
@@ -129,7 +130,7 @@ NameColumn: TypeAlias = npt.NDArray[np.object_]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
-    """Finds how closely the cost model's formulas for a job were compared with measured runs.
+    """The comparisons of the cost model with measured runs that say how far predictions for a job can be trusted.
 
     The catalog has these comparisons. Each belongs to one software stack, one device and one kind of model.
     """
@@ -145,7 +146,7 @@ class Evidence:
 
     @classmethod
     def of(cls, job: Job) -> Evidence:
-        """Return the comparisons that apply to predictions with the job's software, accelerator and model."""
+        """Return the comparisons with measured runs that apply to this job's software, accelerator and model."""
         accelerator = job.cluster.accelerator
         device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
         has = {LATENT: job.model.latent_attention is not None, LINEAR: job.model.num_linear_layers > 0}
@@ -156,18 +157,18 @@ class Evidence:
     def here(self) -> tuple[Compared, ...]:
         """The catalog's comparisons with measured runs of this stack on this device.
 
-        If some of them are for this kind of model, only these are returned. Otherwise the comparisons for all other
-        kinds are returned.
+        If any of them used this kind of model (with or without experts), only these are returned. Otherwise all are
+        returned.
         """
         entries = [one for one in comparisons().values() if (one.stack, one.device) == (self.stack, self.device)]
         return tuple([one for one in entries if one.model == self.kind] or entries)
 
     @cached_property
     def base(self) -> Where:
-        """The closest comparison on this device, with any software stack, model and layout.
+        """The closest comparison with measured runs on this device, whatever their software stack, model and layout.
 
-        ``HERE``: this stack on this device. ``ELSEWHERE``: another stack on this device. ``NOWHERE``: no run on this
-        device.
+        ``HERE``: runs of this stack on this device. ``ELSEWHERE``: only runs of another stack on this device.
+        ``NOWHERE``: no run on this device.
         """
         if self.here:
             return Where.HERE
@@ -175,13 +176,17 @@ class Evidence:
 
     @cached_property
     def of_kind(self) -> Where:
-        """The closest comparison with a model of this kind: on this stack and device, on other ones, or nowhere."""
+        """The closest comparison with measured runs of this kind of model (with or without experts).
+
+        ``HERE``: runs of this stack on this device. ``ELSEWHERE``: only runs of another stack, or on another device.
+        ``NOWHERE``: no runs.
+        """
         if any(one.model == self.kind for one in self.here):
             return Where.HERE
         return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
 
     def of_option(self, word: str) -> Where:
-        """Return the closest comparison for a property of layouts, or for a kind of the model's attention.
+        """Return the closest comparison with measured runs that used one property of layouts, or one kind of attention.
 
         Args:
             word: Word of the property in a layout's name, such as ``cp``; or the kind of attention, ``LATENT`` or
@@ -192,7 +197,7 @@ class Evidence:
         return Where.ELSEWHERE if any(word in one.options for one in comparisons().values()) else Where.NOWHERE
 
     def scatter(self, bits: str) -> float | None:
-        """Return the unexplained standard deviation of log(measured / predicted) among measured runs.
+        """Return the standard deviation of log(measured / predicted) that remains unexplained among measured runs.
 
         The runs are of this kind of model on this stack and device. If there are none, they are of this kind of model
         on all stacks and devices.
@@ -208,9 +213,10 @@ class Evidence:
 
     @cached_property
     def of_parts(self) -> Mapping[str, Where]:
-        """The closest comparison for each part of a step whose formula depends on the kind of model, by part name.
+        """The closest comparison for each part of a step time whose formula depends on the kind of model, by part name.
 
-        For parts that are missing in this mapping, ``base`` is the closest comparison.
+        The comparison says where the part's formula was checked with measured runs. For parts that are missing in this
+        mapping, ``base`` is the closest comparison.
         """
         parts = dict.fromkeys(KIND_PARTS, self.of_kind)
         for name in self.attention:
@@ -220,16 +226,16 @@ class Evidence:
 
     @cached_property
     def less_known(self) -> tuple[tuple[Subject, Where], ...]:
-        """The properties of layouts that were compared less closely than ``base``, or not at all.
+        """The properties of layouts whose formulas were checked against runs less closely than ``base``, or never.
 
-        Each property comes with its closest comparison.
+        Each property comes with the closest comparison of its formula.
         """
         places = ((subject, self.of_option(subject.word)) for subject in SUBJECTS)
         return tuple((subject, where) for subject, where in places if where > self.base or where == Where.NOWHERE)
 
     @cached_property
     def never(self) -> tuple[str, ...]:
-        """The names of all properties that were never compared with measured runs: first the job's, then layouts'."""
+        """The names of all properties never compared with measured runs: first the job's, then those of layouts."""
         of_layouts = (subject.name for subject, where in self.less_known if where == Where.NOWHERE)
         return (*self.never_of_job, *of_layouts)
 
@@ -240,11 +246,11 @@ class Evidence:
         return (*found, *(name for name in self.attention if self.of_option(name) == Where.NOWHERE))
 
     def compared(self, x: LayoutColumns) -> tuple[Booleans, NameColumn]:
-        """Return which layouts were fully compared here, and for each layout its properties that never were compared.
+        """Return which layouts were fully compared with measured runs, and each layout's properties that never were.
 
         The first result is a mask. It is True if all formulas of the layout were compared with measured runs of this
-        stack on this device. The second result has a tuple of names for each layout: its properties that were compared
-        nowhere.
+        stack on this device. The second result has a tuple of names for each layout: the properties of the layout that
+        were compared with no runs at all.
         """
         first = len(self.never_of_job)
         validated = np.full(len(x), max(self.base, *self.of_parts.values()) == Where.HERE)

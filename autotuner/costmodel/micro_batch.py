@@ -21,13 +21,13 @@ def width_split(x: LayoutColumns, job: Job) -> Integers:
 
 
 def local_experts(x: LayoutColumns, experts: MixtureOfExperts) -> Floats:
-    """Return the number of experts per layer on one rank; an expert that tensor ranks split counts on each of them."""
+    """Return the number of experts per layer on one rank. An expert that tensor ranks split counts on each of them."""
     held: Floats = experts.num_experts / x.expert_parallel_degree
     return held
 
 
 def own_tokens(x: LayoutColumns, job: Job) -> Floats:
-    """Return the number of tokens of a micro-batch that one rank routes to experts.
+    """Return the number of tokens of a micro-batch for which one rank chooses experts.
 
     With sequence parallelism, tensor ranks divide the tokens among them. Tensor ranks that hold whole experts (and so
     are expert ranks, too) always divide the tokens.
@@ -99,7 +99,7 @@ def hidden_split(x: LayoutColumns) -> Integers:
 
 
 def logits_split(x: LayoutColumns, job: Job) -> Integers:
-    """Return the number of tensor ranks that divide the logits; 1 if each of them has all logits."""
+    """Return the number of tensor ranks that divide the logits among them; 1 if every rank has all logits."""
     return np.where(gathers_logits(x, job), 1, x.tensor_parallel_degree)
 
 

@@ -57,7 +57,7 @@ from autotuner.costmodel.step.sends import sent_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficColumns:
-    """The bytes that leave a node in one step, summed over all nodes, by kind of parallelism; one row per layout."""
+    """The bytes that leave nodes in one step, by kind of parallelism, summed over all nodes; one row per layout."""
 
     data_bytes: Floats
     """Bytes of gradients that are summed, and of parameters that are gathered."""
@@ -72,7 +72,7 @@ class TrafficColumns:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> TrafficColumns:
-        """Return the bytes that leave nodes in one step, with one row per layout."""
+        """Return the bytes that leave nodes in one step, for each kind of parallelism, with one row per layout."""
         return cls(
             data_bytes=_data_bytes(x, job),
             tensor_bytes=_tensor_bytes(x, job),
@@ -238,7 +238,7 @@ _COMPUTING = ("matrix_s", "attention_s", "pointwise_s", "recompute_s", "optimize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerColumns:
-    """The electric power (``Power``) that many layouts draw, in watts, with one row per layout."""
+    """The electric power of many layouts in watts (see ``Power``), with one row per layout."""
 
     accelerators_w: Floats
     hosts_w: Floats
@@ -337,9 +337,9 @@ def footprint_of(
 
 
 def worth_per_step(objective: Objective, job: Job, footprints: FootprintColumns | None, num_rows: int) -> Floats:
-    """Return the number that gives each layout's objective value when it is divided by the layout's step time.
+    """Return each layout's objective value times its step time. Divide it by the step time to get the objective value.
 
-    Layouts are ranked by their objective value.
+    Layouts are ranked by their objective value. The returned number does not depend on the step time.
 
     Args:
         objective: Objective that layouts are compared by.

@@ -127,10 +127,10 @@ def _unplanned_s(x: LayoutColumns, job: Job, planned_s: Floats) -> Floats:
 
 
 def steps_by_bandwidth(x: LayoutColumns, job: Job, ends_bytes_per_s: tuple[float, float]) -> Callable[[float], Floats]:
-    """Return a function from the bandwidth of accelerators' ports to the step time of every layout.
+    """Return a function that computes the step time of every layout from the bandwidth of the accelerators' ports.
 
     The bandwidth is in bytes per second, the step times are in seconds. If only data-parallel communication crosses the
-    network between nodes, the rest of the step is computed only once.
+    network between nodes, each call computes only this communication anew, and so is fast.
 
     Args:
         x: Legal layouts.

@@ -30,7 +30,7 @@ _DEALING_FIELDS = (
 
 
 def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
-    """Return the tokens, padding and load imbalance of ranks with an average batch, for every legal layout.
+    """Return the tokens, padding and load imbalance of data-parallel ranks, on average, for every legal layout.
 
     They are computed once for each combination of the options that they depend on. ``BatchShape`` describes them.
     """
@@ -44,7 +44,8 @@ def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
 def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
     """Return the given names of columns, plus the options that assign sequences to ranks.
 
-    These options are added only if the workload's sequences have different lengths. Otherwise they have no effect.
+    Use it to find the layouts with equal results. The options are added only if the workload's sequences have different
+    lengths. Otherwise they have no effect.
     """
     return names if job.workload.lengths is None else tuple(dict.fromkeys((*names, *_DEALING_FIELDS)))
 

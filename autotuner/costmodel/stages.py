@@ -20,7 +20,7 @@ from autotuner.costmodel.table import where
 
 
 class PartKind(Enum):
-    """The kinds of parts of a model that pipeline stages hold, in the order in which their work is added."""
+    """The kinds of parts of a model that pipeline stages hold. The cost model adds the times of parts in this order."""
 
     DENSE = "layer with an ordinary feed-forward block"
     INPUT = "token table"
@@ -29,7 +29,7 @@ class PartKind(Enum):
 
     @staticmethod
     def of(model: TransformerSpec) -> tuple[PartKind, ...]:
-        """Return the kinds of parts of a model. ``DENSE`` is always included, even if the model has no dense layers."""
+        """Return the kinds of parts that a model has. ``DENSE`` is always included, even without dense layers."""
         return tuple(kind for kind in PartKind if kind is not PartKind.SPARSE or model.num_sparse_layers)
 
     @property
@@ -175,9 +175,9 @@ def _summed(stages: Iterable[Counts]) -> Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLoad:
-    """The number of layers and other model parts that one pipeline rank of each layout holds.
+    """The number of layers and other model parts that one pipeline rank holds, with one row per layout.
 
-    ``stage_layers`` returns the numbers of these layers.
+    It says how many layers the rank holds; ``stage_layers`` says which.
     """
 
     rank: Integers
@@ -215,7 +215,10 @@ def num_micro_batches(x: LayoutColumns, job: Job) -> Integers:
 
 
 class CandidateRanks(NamedTuple):
-    """The few pipeline ranks of each layout that can be the slowest, or can have the highest peak memory."""
+    """The few pipeline ranks of each layout that can be the slowest, and those that can have the highest memory peak.
+
+    The cost model computes only these ranks, because one of them decides the layout's step time or peak memory.
+    """
 
     slowest: tuple[RankLoad, ...]
     """Ranks that can be the slowest: the first (it has the embedding, and may have one layer more), the last (output
@@ -248,7 +251,7 @@ def _first_behind(x: LayoutColumns, job: Job, num_leading: int) -> Integers:
 
 
 def slowest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
-    """Return the few pipeline ranks of each layout that can be the slowest pipeline rank."""
+    """Return the few pipeline ranks of each layout that can be its slowest one."""
     return candidate_ranks(x, job).slowest
 
 
@@ -258,7 +261,7 @@ def fullest_candidates(x: LayoutColumns, job: Job) -> tuple[RankLoad, ...]:
 
 
 def stage_load(x: LayoutColumns, job: Job, stage: Integers, rank: Integers) -> RankLoad:
-    """Return the layers and other model parts of one stage of each layout, without other stages of the same rank.
+    """Return the layers and other model parts of one stage of each layout. Other stages of its rank are not counted.
 
     Args:
         x: Layouts, one per row.

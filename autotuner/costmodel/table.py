@@ -15,7 +15,7 @@ Table = TypeVar("Table")
 
 
 def zipped(change: Callable[..., Any], *tables: Table) -> Table:
-    """Return a table that is computed column by column: ``change`` is called with the same column of every given table.
+    """Return a table whose columns are the results of ``change``, called with the same column of every given table.
 
     Values that are not columns come from the first table.
     """
@@ -75,7 +75,10 @@ def write(source: Any, target: Any, rows: slice) -> None:
 
 
 class Additive:
-    """A base class for tables whose columns are seconds. ``+``, ``-`` and ``*`` work column by column."""
+    """A base class for tables whose columns are seconds. ``+`` and ``-`` combine two tables; ``*`` scales one.
+
+    Each operation works column by column.
+    """
 
     __slots__ = ()
 

@@ -28,9 +28,10 @@ Z80 = 1.2816
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeError:
-    """Standard deviations of log(measured / predicted) of step times, by source of error, for all layouts of a job.
+    """The scatter of measured step times around predicted ones, by source of error, for all layouts of a job.
 
-    A search uses them before its first trial.
+    Each number is a standard deviation of log(measured / predicted). A search uses these numbers before its first
+    trial.
     """
 
     parts: Mapping[str, float]
@@ -44,9 +45,10 @@ class TimeError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutErrors:
-    """Standard deviations of log(measured / predicted), from which the intervals of many layouts are computed.
+    """The scatter of measured step times around predicted ones, from which each layout's interval is computed.
 
-    Each deviation is one number for all layouts, or one number for each layout.
+    Each number is a standard deviation of log(measured / predicted): one number for all layouts, or one for each
+    layout.
     """
 
     parts: Mapping[str, float | Floats]
@@ -60,7 +62,9 @@ class LayoutErrors:
     whole step. None: no layouts."""
 
     def moved_by(self, shares: Floats) -> Floats:
-        """Return by how much the log of each step time changes if the log of each calibrated factor changes by one.
+        """Return by how much the log of each step time changes if the log of one calibrated factor changes by one.
+
+        A calibrated factor multiplies one part of the step time, or the whole.
 
         Args:
             shares: Share of each part in each step, of shape (layouts, parts), as from ``part_shares``.
@@ -126,7 +130,7 @@ MEMORY_DEVIATION = 0.08
 
 
 def time_error(job: Job) -> TimeError:
-    """Return the standard deviations of prediction errors that a search assumes for a job before its first trial."""
+    """Return the standard deviations of log(measured / predicted) that a search assumes before a job's first trial."""
     base = Evidence.of(job).base
     factor = SEARCHED if base == Where.HERE else TRUST[base]
     unknown = _UNKNOWN_DEVICE if base == Where.NOWHERE else 1.0
@@ -154,7 +158,7 @@ def interval_error(x: LayoutColumns, job: Job) -> LayoutErrors:
 
 
 def part_deviations(job: Job) -> Mapping[str, float]:
-    """Return the uncertainty of each part of a step before any run on the job's cluster.
+    """Return the uncertainty of each part of a step time before any run on the job's cluster, by name of the part.
 
     Each value is the standard deviation of the log of the part's factor (measured time / predicted time). It holds for
     layouts whose options were all compared with measured runs for this job.
@@ -213,7 +217,7 @@ def _scatter(evidence: Evidence, bits: str) -> float:
 
 
 def cluster_deviation(job: Job) -> float:
-    """Return the uncertainty of the cluster's factor, by which all step times on the cluster are multiplied.
+    """Return the uncertainty of the cluster's factor, by which all predicted step times on the cluster are multiplied.
 
     The value is the standard deviation of the factor's log. Without calibration, it is the deviation among clusters of
     one kind. With calibration, it is the deviation that remains after the measured runs on this cluster.
@@ -226,8 +230,8 @@ def cluster_deviation(job: Job) -> float:
 def part_shares(step_time: StepTime[Floats], error: TimeError | LayoutErrors) -> Floats:
     """Return the share of each part in each predicted step time, as an array of shape (layouts, parts).
 
-    The parts are in the order of ``error.parts``. If the log of a part's factor changes by a small amount, the log of
-    the step time changes by the part's share times this amount.
+    The parts are in the order of ``error.parts``. A share says how much a part's error matters: if the log of the
+    part's factor changes by a small amount, the log of the step time changes by the share times this amount.
 
     Args:
         step_time: Predicted step times, by part.

@@ -39,7 +39,10 @@ from autotuner.costmodel.communication.group import Group, SlowLinks
 
 
 def without_starts(group: Group) -> Group:
-    """Return a copy of the group in which collectives start in no time. Callers add the start times elsewhere."""
+    """Return a copy of the group whose collectives need no time to start: their time is only the time to move bytes.
+
+    Use it where the start times of the collectives are added separately.
+    """
     return replace(
         group, intra_node_link=_silent(group.intra_node_link), inter_node_link=_silent(group.inter_node_link)
     )
@@ -50,7 +53,7 @@ def _silent(link: Link) -> Link:
 
 
 def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:
-    """Return the seconds of a collective by measurements of the group's link; None if this kind was not measured.
+    """Return the seconds of a collective by measurements of the group's link; None if this kind was never measured.
 
     A measurement is a line: a start time, plus a time per byte. Groups on several nodes use the lines of the network.
     If the network has no lines, they use the lines of the link inside nodes. Between two measured numbers of ranks,
@@ -257,7 +260,7 @@ def _collnet_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
 
 
 def ring_all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
-    """Return the seconds of a ring all-reduce on CPU cores. The rings of gloo and of this project take equally long.
+    """Return the seconds of a ring all-reduce on CPU cores. They are the same for gloo and for the product's own ring.
 
     Args:
         full_bytes: Bytes of the tensor on each rank, of shape (layouts,).
@@ -268,7 +271,7 @@ def ring_all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
 
 
 def two_trees_all_reduce_s(full_bytes: Floats, group: Group, is_dealt: Booleans) -> Floats:
-    """Return the seconds of an all-reduce over two trees on CPU cores, which this project builds from sends.
+    """Return the seconds of an all-reduce over two trees on CPU cores. The product's own trainer builds it from sends.
 
     Args:
         full_bytes: Bytes of the tensor on each rank.

@@ -35,7 +35,10 @@ port."""
 
 
 class Slowdowns(NamedTuple):
-    """The factors by which the traffic of two axes of parallelism slows each other down, one row per layout."""
+    """The factors by which two axes of parallelism slow each other's traffic down, one row per layout.
+
+    ``one`` is the slowdown of the first axis, ``other`` that of the second axis. 1 means no slowdown.
+    """
 
     one: Floats
     other: Floats
@@ -84,7 +87,7 @@ def _what_is_left(own: Floats, held: Floats, level: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTraffic:
-    """Seconds of collectives and sends of each axis in one pass (forward or backward) of a micro-batch."""
+    """Seconds that one pass of a micro-batch (forward or backward) spends in collectives of each axis and in sends."""
 
     tensor_s: Floats
     """Time in collectives of the tensor group during the pass."""
@@ -110,18 +113,21 @@ class _Met:
 
 @dataclass(frozen=True, eq=False)
 class MetTraffic:
-    """The traffic of other axes that shares links with data-parallel collectives during a pass, one row per layout."""
+    """Traffic of tensor, context, expert and pipeline groups that shares network links with data-parallel collectives.
+
+    It describes one pass (forward or backward) of a micro-batch, with one row per layout.
+    """
 
     axes: Sequence[_Met]
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, passes: PassTraffic) -> MetTraffic:
-        """Return the traffic between nodes of tensor, context, expert and pipeline groups during one pass.
+        """Return the traffic that tensor, context, expert and pipeline groups send between nodes during one pass.
 
         Args:
             x: Layouts, one per row.
             job: The job.
-            passes: Seconds of collectives and sends of each axis in one pass.
+            passes: Seconds that the pass spends in collectives of each axis and in pipeline sends.
         """
         data = list(_data_links(x, job))
         met = []
@@ -134,8 +140,9 @@ class MetTraffic:
     def added_s(self, wire_s: Floats, window_s: Floats) -> Floats:
         """Return the seconds that traffic on shared links adds to a pass and to its exposed data-parallel collectives.
 
-        The data-parallel collectives and the other traffic slow each other down while both run. The caller has assumed
-        that only computation hides the collectives. Since the other traffic also hides them, the result may be 0.
+        The data-parallel collectives and the other traffic slow each other down while both run. The caller has already
+        counted the collectives as if only computation hid them. Since the other traffic also hides them, the result may
+        be 0.
 
         Args:
             wire_s: Seconds of the data-parallel collectives if nothing shares their links.

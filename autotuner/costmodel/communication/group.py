@@ -52,7 +52,7 @@ class SlowLinks:
         return cls(delay_s=np.zeros(size), slowdown=np.ones(size))
 
     def where(self, rows: Booleans) -> SlowLinks:
-        """Return the same delay and slowdown in the rows of the mask, and the values of nominal links in other rows.
+        """Return a copy that keeps delay and slowdown in the rows of a mask. All other rows get nominal links.
 
         Args:
             rows: True where the values stay.
@@ -60,10 +60,10 @@ class SlowLinks:
         return SlowLinks(delay_s=np.where(rows, self.delay_s, 0.0), slowdown=np.where(rows, self.slowdown, 1.0))
 
     def over(self, rows: Booleans, health: LinkHealth, cluster: Cluster) -> SlowLinks:
-        """Return the delay and slowdown after one more degraded link was added.
+        """Return a copy that also takes one more degraded link, or a class of links, into account.
 
-        The state of a single link only makes values worse. The state of a whole class of links replaces the earlier
-        slowdown.
+        The state of a single link can only raise the delay and the slowdown of a row. The state of a whole class of
+        links (such as all links between nodes) can only raise the delay, but it replaces the slowdown.
 
         Args:
             rows: True where a group of the layout uses the link.
@@ -87,7 +87,7 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
         x: Layouts, one per row.
         cluster: Cluster with the states of its links.
         crosses: Function that returns whether groups use a link, such as ``ring_crosses``.
-        spreads: Sizes and strides of the groups.
+        spreads: The groups: for each kind of group, the number of ranks and the step between their rank numbers.
     """
     if not cluster.link_health:
         return None
@@ -102,7 +102,7 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
 
 
 def classes_first(cluster: Cluster) -> list[LinkHealth]:
-    """Return the last known state of each class of links, and then the last known state of each single link.
+    """Return the last known states of links: first one for each class of links, then one for each single link.
 
     The states of single links come later, because they may differ from the state of their class.
     """
@@ -141,7 +141,10 @@ MULTICAST_S = 25e-6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FlatRing:
-    """The network ports and steps of a ring that visits ranks in the order of their numbers, where it leaves a node."""
+    """A ring that visits ranks in the order of their numbers: the ports that it uses to leave a node, and its steps.
+
+    NCCL sorts its rings by node instead. This ring is the one of gloo.
+    """
 
     ports: Floats
     """Number of network ports of a node that one ring can use alone."""
@@ -206,7 +209,7 @@ class Group:
 
     @cached_property
     def between_nodes(self) -> Group:
-        """The groups of one rank from each node, for the upper level of a two-level collective.
+        """The groups with one rank from each node, for the upper level of a two-level collective.
 
         There is one such group for each position in a node, and all these groups work at the same time.
         """
@@ -228,9 +231,10 @@ class Group:
 
     @cached_property
     def ramp_s(self) -> Floats:
-        """The constant, in seconds, of the time that the chunks of a long message need to fill the slowest link.
+        """The constant, in seconds, that says how long the chunks of a long message need to fill the slowest link.
 
-        Filling the link adds ``2 sqrt(ramp * t)`` to a transfer that takes t seconds (see ``collectives``).
+        NCCL cuts a message into chunks. Until the first chunks fill the link, it is not fully used. This adds ``2
+        sqrt(ramp * t)`` to a transfer that takes t seconds (see ``collectives``).
         """
         return np.where(self.crosses_nodes, self.inter_node_link.ramp_s * self._slowdown, self.intra_node_link.ramp_s)
 
@@ -254,7 +258,7 @@ class Group:
 
     @cached_property
     def tree_latency_s(self) -> Floats:
-        """The latency in seconds up and down a tree over all ranks.
+        """The latency in seconds of a sum that goes up a tree over all ranks and back down.
 
         Inside a node the tree goes from rank to rank, or over the switches if they can add. Between nodes each level of
         the tree adds a step.
@@ -274,11 +278,11 @@ class Group:
 
     @cached_property
     def ring_s_per_byte(self) -> Floats:
-        """The seconds per byte of one round of a ring. Between nodes, the ports of a node's ranks work in parallel."""
+        """The seconds per byte of one ring round. Between nodes, the network ports of a node work in parallel."""
         return _slowest(self.ring_links()) / self.num_ranks
 
     def send_links(self) -> Iterator[LinkTime]:
-        """Yield for each link that a send may pass the seconds per byte for which the send keeps the link busy.
+        """Yield one number per kind of link: its busy seconds during a send, per byte that is sent.
 
         The links inside nodes come first, the links of the network's core last.
         """
@@ -289,7 +293,7 @@ class Group:
             yield LinkTime(load.name, load.send * self._good_port_s_per_byte)
 
     def ring_links(self) -> Iterator[LinkTime]:
-        """Yield for each link the seconds for which one round of a ring keeps it busy, per byte of one rank's shard.
+        """Yield one number per kind of link: its busy seconds during one ring round, per byte of a rank's shard.
 
         The links inside nodes come first, the links of the network's core last.
         """
@@ -301,7 +305,7 @@ class Group:
             yield LinkTime(load.name, (self.num_ranks - 1) * load.ring * self._good_port_s_per_byte)
 
     def all_to_all_links(self, outside: Floats | float = 1.0) -> Iterator[LinkTime]:
-        """Yield for each link the seconds for which an all-to-all keeps it busy, per byte from one rank to another.
+        """Yield one number per kind of link: its busy seconds during an all-to-all, per byte from one rank to another.
 
         The links inside nodes come first, the links of the network's core last.
 
@@ -393,7 +397,7 @@ class Group:
 
     @cached_property
     def two_trees_latency_s(self) -> Floats:
-        """The latency in seconds up and down a binary tree over the ranks in the order of their numbers.
+        """The latency in seconds of a sum that goes up a binary tree and back down. The tree orders ranks by number.
 
         Each step counts as slow as a step over the group's slowest link.
         """

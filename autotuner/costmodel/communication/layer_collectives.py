@@ -119,10 +119,10 @@ def exposed_tensor_s(x: LayoutColumns, tensor_s: Floats, products_s: Floats, sha
 
 
 def end_of_model_s(x: LayoutColumns, job: Job) -> Floats:
-    """Return the seconds of an all-reduce of hidden states over tensor ranks at the beginning or the end of the model.
+    """Return the seconds of the all-reduce over tensor ranks that runs at the beginning and at the end of the model.
 
-    It sums the outputs of the embedding in the forward pass, or the gradients of the output projection's input in the
-    backward pass.
+    In the forward pass it sums the outputs of the embedding. In the backward pass it sums the gradients of the output
+    projection's input.
     """
     return all_reduce_s(hidden_bytes(x, job), _group(x, job))
 
@@ -144,16 +144,16 @@ def _group(x: LayoutColumns, job: Job) -> Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeTimes:
-    """The seconds for which attention in one layer waits for other context ranks: in the forward and backward pass."""
+    """The seconds for which one layer's attention waits for other context ranks, in its forward and backward pass."""
 
     forward_s: Floats
     backward_s: Floats
 
 
 def exchange_times(x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats) -> ExchangeTimes:
-    """Return the seconds that a layer's attention waits for other ranks of its context group; 0 for a group of one.
+    """Return the seconds for which one layer's attention waits for other context ranks; 0 without context parallelism.
 
-    The layout chooses the exchange: a ring, an all-gather of keys and values, or an all-to-all of heads.
+    The layout chooses how context ranks exchange keys and values: by a ring, an all-gather, or an all-to-all of heads.
 
     Args:
         x: Layouts.
@@ -282,7 +282,7 @@ def _split_experts_s(x: LayoutColumns, job: Job, experts: MixtureOfExperts, toke
 
 
 def exposed_dispatch_s(job: Job, sent_s: Floats, computed_s: Floats) -> Floats:
-    """Return the seconds of one pass's token dispatch that the computation of another micro-batch does not hide.
+    """Return the seconds of token dispatch in one pass that the computation of another micro-batch does not hide.
 
     The forward pass of one micro-batch runs at the same time as the backward pass of another (arXiv 2412.19437, section
     3.2.1: DualPipe; Megatron-LM's ``overlap_moe_expert_parallel_comm`` does so within 1F1B).

@@ -27,7 +27,9 @@ from autotuner.costmodel.table import taken, where
 
 
 def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:
-    """Return the group with the ranks per node and the network load that follow from the layouts' rank placement.
+    """Return the group after its ranks are placed on nodes as each layout says: in blocks, or cyclically.
+
+    The placement decides how many ranks of a group share a node, and how much the group loads the network.
 
     Args:
         group: Group with block placement, on nodes that are joined by one switch.
@@ -199,7 +201,10 @@ def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
 
 
 def exchange_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the groups for a lossy gradient exchange: replicas with the same shard and the same context rank."""
+    """Return the groups of replicas that exchange gradients in a lossy way, such as compressed or only every few steps.
+
+    The replicas of a group hold the same shard and have the same context rank.
+    """
     replicas, _ = placement.replicate_spreads(_one(x))
     return _ring(x, cluster, replicas)
 
@@ -222,9 +227,9 @@ def expert_shard_group(x: LayoutColumns, job: Job) -> Group:
 
 
 def pipeline_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the groups of pipeline ranks, with one rank for each position in the pipeline.
+    """Return the groups of pipeline ranks. A group has one rank from each position in the pipeline.
 
-    The groups do not include degraded links between pipeline ranks; ``Hops`` has them.
+    The groups ignore degraded links between pipeline ranks. ``Hops`` takes such links into account.
     """
     spread = placement.pipeline_spread(_one(x))
     return group_of(_column(spread.num_ranks), _column(spread.stride), cluster, x)

@@ -85,11 +85,17 @@ class NetworkLoad:
     """Extra latency of a message over these links, compared with one that stays below them."""
 
     def joined(self, num_joined: Integers) -> NetworkLoad:
-        """Return the load if ``num_joined`` neighbouring ranks send as one rank, and their ports share its bytes."""
+        """Return the load if ``num_joined`` neighbouring ranks take part in a ring as one rank and share its bytes.
+
+        Each of their ports then carries an equal part of the bytes. Only the loads by rings change.
+        """
         return replace(self, ring=self.ring / num_joined, ring_by_node=self.ring_by_node / num_joined)
 
     def of_one_in(self, num_ranks: Integers) -> NetworkLoad:
-        """Return the load of groups with one rank per node, if all ``num_ranks`` ranks of a node are in such groups."""
+        """Return the load of rings between nodes, each with one rank per node, if ``num_ranks`` of them run at once.
+
+        ``num_ranks`` is the number of ranks per node that take part, each in a ring of its own.
+        """
         by_node = self.ring_by_node * num_ranks
         return replace(self, ring=by_node, ring_by_node=by_node, ring_steps=np.maximum(self.num_parts - 1.0, 0.0))
 
@@ -98,7 +104,7 @@ def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | Non
     """Return the load of each kind of link in the cluster's network; links near the nodes come first.
 
     Args:
-        places: Places of the groups on nodes.
+        places: The nodes on which the groups' ranks lie.
         cluster: Cluster with the network.
         layouts: Layouts of the groups, which may configure NCCL; None: NCCL's own choices.
 
@@ -223,7 +229,7 @@ def relayed_share(inside: Integers, places: Places, network: Network, layouts: L
 
     Args:
         inside: Number of ranks of a group that share a node.
-        places: Places of the groups on nodes.
+        places: The nodes on which the groups' ranks lie.
         network: Network with its rails.
         layouts: Layouts, which may turn this relay off (NCCL's PXN); None: the relay is on.
     """

@@ -55,7 +55,7 @@ class NcclAlgorithm(StrEnum):
 
 
 class NcclProtocol(IntEnum):
-    """NCCL's protocols for collectives. The value is the index of the protocol in a ``Triple``."""
+    """NCCL's protocols for collectives. The value of a member is its index in tuples with one entry per protocol."""
 
     LL = 0
     LL128 = 1
@@ -242,7 +242,7 @@ _SMALLEST, _LARGEST = 2**3, 2**34
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
-    """NCCL channels: copies of a path that work in parallel, with the GB/s of each inside nodes and between nodes."""
+    """NCCL channels, that is parallel copies of a path, with the bandwidth of each inside nodes and between nodes."""
 
     count: int
     inside_gb_per_s: float
@@ -275,7 +275,7 @@ class Wires:
 
     @property
     def size_row(self) -> int:
-        """The index for the number of nodes in a ``Triple``: 0 for one node, 1 for two nodes, 2 for more."""
+        """The index of this number of nodes in NCCL's bandwidth tables: 0 for one node, 1 for two nodes, 2 for more."""
         return min(self.num_nodes, 3) - 1
 
 

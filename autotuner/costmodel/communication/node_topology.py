@@ -40,7 +40,7 @@ _Resource: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WiredNode:
-    """The slowdown and delay inside a node in which NVLink does not join all accelerators, one row per layout."""
+    """The slowdown and delay inside nodes whose accelerators are not all joined by NVLink; one row per layout."""
 
     ring_slowdown: Floats
     """Time of a byte around a ring inside a node, divided by the time over the cluster's link inside nodes."""

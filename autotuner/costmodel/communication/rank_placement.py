@@ -21,7 +21,11 @@ from autotuner.core.columns import Booleans, Floats, Integers
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Windows:
-    """The ranks of a job in parts of ``size`` consecutive ranks, and groups of these ranks, one row per layout."""
+    """A job's ranks, cut into parts of ``size`` consecutive rank numbers, to count the traffic that leaves a part.
+
+    A part is a node, or the nodes below one switch. The ranks are also divided into communication groups, with one row
+    per layout.
+    """
 
     num_ranks: Integers
     """Number of ranks of one group."""
@@ -33,18 +37,18 @@ class Windows:
     """Number of ranks of the job. The last part may have fewer ranks than the others."""
 
     def rings_out(self) -> Floats:
-        """Return the number of rings that leave one part, for the part that the most rings leave."""
+        """Return the number of rings that leave a part. It is the number of the part that most rings leave."""
         return self._fullest(_rings_out)
 
     def sends_out(self) -> Floats:
-        """Return the number of ranks in a part whose next rank in their group has a number behind the part.
+        """Return the number of ranks in a part that send to a later part, if each sends to the next rank of its group.
 
-        The result is the number for the part with the most such ranks.
+        It is the number of the part with the most such ranks.
         """
         return self._fullest(_sends_out)
 
     def shares_out(self) -> Floats:
-        """Return the all-to-all traffic that leaves the busiest part, divided by the bytes that one rank sends."""
+        """Return the bytes that leave the busiest part in an all-to-all, divided by the bytes that one rank sends."""
         return self._fullest(_shares_out)
 
     def _fullest(self, count: Callable[[Integers, Integers, Integers, Integers], Floats]) -> Floats:
@@ -103,9 +107,10 @@ def _sent_from(num_ranks: Integers, stride: Integers, length: Integers) -> Integ
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Places:
-    """The places of groups on nodes, one row per layout. The ranks of a group have evenly spaced numbers.
+    """The nodes on which the ranks of communication groups lie, one row per layout.
 
-    A *part* of the cluster is one node, or several consecutive nodes below one switch.
+    The ranks of a group have evenly spaced numbers. A *part* of the cluster is one node, or several consecutive nodes
+    below one switch.
     """
 
     num_ranks: Integers
@@ -123,11 +128,11 @@ class Places:
 
     @property
     def span(self) -> Integers:
-        """The number of ranks in a block of ``stride`` groups. The next block begins with the rank after these."""
+        """The number of ranks in a block, which consists of ``stride`` groups. Ranks are numbered block by block."""
         return self.num_ranks * self.stride
 
     def ranks_below(self, part_nodes: int) -> Integers:
-        """Return the smallest number of ranks that a group has in one part, without parts in which it has no ranks.
+        """Return the smallest number of ranks that a group has in one part, among the parts in which it has any ranks.
 
         Args:
             part_nodes: Number of nodes of a part.
@@ -137,11 +142,11 @@ class Places:
         return np.where(self.is_cyclic, self._dealt(part_nodes), self._in_blocks(part_nodes))
 
     def leave(self, part_nodes: int) -> Booleans:
-        """Return a mask over the rows: True where a group lies in more than one part of ``part_nodes`` nodes."""
+        """Return a mask over the rows: True where a group's ranks lie in more than one part of ``part_nodes`` nodes."""
         return self.ranks_below(part_nodes) < self.num_ranks
 
     def num_parts(self, part_nodes: int) -> Integers:
-        """Return the number of parts of ``part_nodes`` nodes that a group lies in."""
+        """Return the number of parts, of ``part_nodes`` nodes each, in which a group has ranks."""
         return -(-self.num_ranks // self.ranks_below(part_nodes))
 
     def ring_ranks(self, part_nodes: int, *, by_node: bool = False) -> Floats:
@@ -158,7 +163,7 @@ class Places:
         return np.where(self.is_cyclic, dealt, blocks)
 
     def ring_steps_out(self, part_nodes: int) -> Floats:
-        """Return the number of steps in one round of a ring that leave a part; the round's last step is not counted.
+        """Return how many steps of one ring round carry data out of a part, without the round's last step.
 
         Args:
             part_nodes: Number of nodes of a part.
@@ -171,9 +176,9 @@ class Places:
         )
 
     def share_sent_out(self, part_nodes: int) -> Floats:
-        """Return the share of ranks in a part that send to a rank outside the part, if each sends to the next rank.
+        """Return the share of a part's ranks that send to a rank outside the part, if each sends to its neighbour.
 
-        The next rank is the neighbour in the group.
+        The neighbour of a rank is the next rank of its group.
 
         Args:
             part_nodes: Number of nodes of a part.

@@ -28,7 +28,7 @@ _BACKWARD_PRODUCTS = (3, 2)  # the scores again, gradients of queries and keys; 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """Shape of causal attention on one rank. Each field is a number or a column with one row per layout."""
+    """Shape of causal attention on one rank. Each field is a number, or a column with one row per layout."""
 
     batch: Sizes
     num_heads: Sizes
@@ -45,9 +45,9 @@ class AttentionShape:
     """Width of a value; 0: as wide as a key."""
 
     def columns(self) -> list[Floats]:
-        """Return the fields as a list of float arrays of one common shape, in the order of the fields.
+        """Return the fields as a list of float arrays, in the order of the fields and broadcast to one common shape.
 
-        ``value_dim`` comes last. Where it is 0, the list has the width of a key instead.
+        ``value_dim`` comes last. Where it is 0, it is replaced by the width of a key.
         """
         values = np.where(np.asarray(self.value_dim) > 0, self.value_dim, self.head_dim)
         sizes = (self.batch, self.num_heads, self.num_kv_heads, self.head_dim, self.query_len, self.key_len, values)

@@ -52,7 +52,7 @@ LAUNCHES_PER_COLLECTIVE = 3
 
 
 def launches_s(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool) -> Floats:
-    """Return the seconds that the host needs to launch the kernels of a layer's forward pass.
+    """Return the seconds that the host (the CPU that drives a device) needs to launch a layer's forward kernels.
 
     The launches of the backward pass, which start in C++, take as long.
 
@@ -115,7 +115,7 @@ def host_wait_s(job: Job, launching_s: Floats, device_s: Floats) -> Floats:
 
 
 def layer_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the seconds of overhead, such as launches, in one layer's forward and backward pass on CPU cores.
+    """Return the seconds of overhead, such as launches, in one layer's passes on CPU cores: forward, then backward.
 
     Recomputation is not included.
     """
@@ -125,10 +125,9 @@ def layer_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
 
 
 def ends_host_s(x: LayoutColumns, core: CoreTimes) -> tuple[Floats, Floats]:
-    """Return the seconds of overhead in embedding, last norm, output and loss on CPU cores.
+    """Return the seconds of overhead, such as launches, in the embedding, the last norm, the output and the loss.
 
-    The overhead is time besides arithmetic, such as launches. The results are for the forward pass and for the backward
-    pass.
+    The times are for training on CPU cores: first for the forward pass, then for the backward pass.
     """
     forward_s = core.ends.forward_s + _split_s(x, core, lambda split: split.ends.forward_s)
     backward_s = core.ends.backward_s + _split_s(x, core, lambda split: split.ends.backward_s)

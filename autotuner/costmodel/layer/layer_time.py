@@ -46,10 +46,10 @@ from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, w
 def copies_s(
     x: LayoutColumns, job: Job, forward_s: Floats, backward_s: Floats, *, sparse: bool
 ) -> tuple[Floats, Floats]:
-    """Return the exposed seconds of two copies of a layer's activations: to the host, and back to the device.
+    """Return the exposed seconds of copying a layer's activations to the host, and of copying them back to the device.
 
-    The copies run at the same time as the layer's forward and backward pass. Only the time that a copy takes longer
-    than the pass is exposed.
+    The first copy runs during the layer's forward pass, the second one during its backward pass. Only the time that a
+    copy takes longer than the pass is exposed. Both are 0 if the layout does not offload activations.
 
     Args:
         x: Layouts.
@@ -140,7 +140,7 @@ def _host_s(
 
 
 def input_work(x: LayoutColumns, job: Job) -> Work:
-    """Return the time of the token lookup (input embedding) and of its gradient for a micro-batch."""
+    """Return the time that one micro-batch spends in the token lookup (input embedding) and in its gradient."""
     seconds, tensor_s = lookup_s(x, job), end_of_model_s(x, job)
     return replace(
         Work.nothing(len(x)),
@@ -152,7 +152,10 @@ def input_work(x: LayoutColumns, job: Job) -> Work:
 
 
 def output_work(x: LayoutColumns, job: Job) -> Work:
-    """Return the time of output projection, softmax and cross-entropy for a micro-batch, split over tensor ranks."""
+    """Return the time that one micro-batch spends in output projection, softmax and cross-entropy.
+
+    Tensor ranks split this work.
+    """
     products, loss, joined_s = projection_s(x, job), loss_s(x, job), logits_gather_s(x, job)
     core = job.cluster.accelerator.core
     host, host_backward = ends_host_s(x, core) if core else (np.zeros(len(x)), np.zeros(len(x)))

@@ -42,7 +42,7 @@ from autotuner.costmodel.sequences import with_dealing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """``count`` matrix products, each of a matrix with ``tokens`` rows and a matrix of shape (inputs, outputs).
+    """``count`` matrix products of equal shape: (tokens, inputs) x (inputs, outputs).
 
     Each field is a number, or a column with one row per layout.
     """
@@ -55,10 +55,10 @@ class Product:
     """Number of equal kernels, one after the other; not a whole number if only some layers have the matrix."""
 
     def rows(self, rows: Booleans) -> Floats:
-        """Return the five fields for the rows of a mask, as an array of shape (5, rows), in the order of the fields.
+        """Return the five fields in the rows of a mask, as an array of shape (5, selected rows).
 
         Args:
-            rows: Mask that selects rows of the columns.
+            rows: Mask over the layouts that selects rows of the columns.
         """
         sizes = np.empty((5, len(rows)))
         for number, size in enumerate((self.tokens, self.inputs, self.outputs, self.count, self.launches)):
@@ -85,7 +85,7 @@ def layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[Prod
 
 
 def router_product(x: LayoutColumns, job: Job, experts: MixtureOfExperts) -> Product:
-    """Return the matrix product that scores every expert for every token. Frameworks compute it in 16 or 32 bits."""
+    """Return the matrix product that scores every expert for every token (the router), which runs in 16 or 32 bits."""
     return Product(tokens=own_tokens(x, job), inputs=job.model.hidden_size, outputs=experts.num_experts)
 
 
@@ -177,7 +177,7 @@ class ProductTimes:
         )
 
     def take(self, index: Integers) -> ProductTimes:
-        """Return the times of the layouts with these row numbers, in the order of ``index``."""
+        """Return the times in the given rows, in the order of ``index``."""
         return ProductTimes(
             forward_s=self.forward_s[index],
             input_gradient_s=self.input_gradient_s[index],
@@ -268,13 +268,13 @@ def _rate_shares(recipes: Choices, law: GemmLaw) -> Floats:
 
 
 def by_precision(x: LayoutColumns, laws: Mapping[Precision, Law]) -> Iterator[tuple[Booleans, Law]]:
-    """Yield each precision's law (its constants) with a mask of the rows that have this precision.
+    """Yield the constants of each precision's kernels, with a mask of the rows (layouts) that use this precision.
 
     Rows whose precision the hardware lacks appear in no mask.
 
     Args:
         x: Layouts, one per row.
-        laws: Law of each precision that the hardware has.
+        laws: Constants ("law") of the kernels, by precision that the hardware has.
     """
     for precision, law in laws.items():
         rows: Booleans = x.precision == precision

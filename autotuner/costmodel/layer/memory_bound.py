@@ -62,7 +62,7 @@ def pointwise_s(x: LayoutColumns, job: Job, *, sparse: bool) -> Floats:
 
 
 def pointwise_shares(x: LayoutColumns, job: Job, *, sparse: bool) -> Mapping[LayerPart, Floats]:
-    """Return the share, from 0 to 1, that each part of a layer has in the time ``pointwise_s``.
+    """Return the share, 0..1, of each part of a layer in ``pointwise_s``: the time of operations that move memory.
 
     Args:
         x: Layouts, one per row.

@@ -34,9 +34,9 @@ Times = TypeVar("Times", Work, Passes)
 class ModelWork(Generic[Times]):
     """The time of one micro-batch in each part of the model: in detail (``Work``), or by pass (``Passes``).
 
-    Each column of a part has one row for each combination of ``LAYER_FIELDS`` that occurs. If the time of layers
-    depends on pipeline sends that cross nodes, the column has every combination twice: first without such sends, then
-    with them.
+    The time of a part depends only on the options in ``LAYER_FIELDS``. Each column of a part therefore has one row per
+    combination of these options, not one per layout. If the time also depends on whether pipeline sends cross nodes,
+    the column has every combination twice: first without such sends, then with them.
     """
 
     job: Job
@@ -52,7 +52,7 @@ class ModelWork(Generic[Times]):
 
     @staticmethod
     def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
-        """Return the time of each part of the model for every combination of options in the table."""
+        """Return the time of each part of the model, for every combination of options that occurs in the table."""
         few, which = x.distinct(*with_dealing(LAYER_FIELDS, job))
         skips_some = bool((x.recompute_every > 1).any())
         parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
@@ -62,11 +62,14 @@ class ModelWork(Generic[Times]):
         return ModelWork(job=job, parts=parts, changes=changes, num_combinations=len(few), which=which)
 
     def rows(self, rows: slice) -> ModelWork[Times]:
-        """Return the work for only these rows of the table of layouts."""
+        """Return the work of only some layouts: those in the given rows of the table."""
         return replace(self, which=self.which[rows])
 
     def for_layouts(self, x: LayoutColumns, row_of: Integers | None = None) -> ModelWork[Times]:
-        """Return the work for the given layouts, with one row for each of them.
+        """Return the work for the given layouts. Call it before ``on`` and ``whole``.
+
+        It finds, for each layout, the row with the layout's combination of options and the layers that it does not
+        recompute.
 
         Args:
             x: The table that the work was computed for, or a shorter table with only distinct rows.
@@ -83,12 +86,12 @@ class ModelWork(Generic[Times]):
         return replace(self, which=which, not_recomputed=model_layers_not_recomputed(x, self.job))
 
     def passes(self: ModelWork[Work]) -> ModelWork[Passes]:
-        """Return the same work as seconds of forward, input-gradient and weight-gradient passes, without details."""
+        """Return the same work, reduced to the seconds of forward, input-gradient and weight-gradient passes."""
         parts, changes = ({kind: work.passes() for kind, work in works.items()} for works in (self.parts, self.changes))
         return replace(cast("ModelWork[Passes]", self), parts=parts, changes=changes)
 
     def on(self, load: RankLoad) -> Times:
-        """Return the time of one micro-batch on one pipeline rank of each layout.
+        """Return the time that one micro-batch spends on one pipeline rank of each layout, over all its stages.
 
         Args:
             load: Layers and other parts of the model on this pipeline rank.
@@ -97,7 +100,7 @@ class ModelWork(Generic[Times]):
         return self._changed(reduce(add, works), load.not_recomputed)
 
     def whole(self) -> Times:
-        """Return the time of one micro-batch on all pipeline ranks together."""
+        """Return the time that one micro-batch spends in the whole model, summed over all pipeline ranks."""
         model = self.job.model
         counts = {PartKind.DENSE: model.num_layers - model.num_sparse_layers, PartKind.SPARSE: model.num_sparse_layers}
         works = (part * float(counts.get(kind, 1)) for kind, part in self.parts.items())

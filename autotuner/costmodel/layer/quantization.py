@@ -27,7 +27,7 @@ from autotuner.costmodel.micro_batch import hidden_split, local_experts, tokens_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastTimes:
-    """Seconds to round a layer's tensors: in the forward pass, for input gradients, and for weight gradients."""
+    """Seconds to round a layer's tensors to low precision, for three uses: forward pass, input and weight gradients."""
 
     forward_s: Floats
     input_gradient_s: Floats
@@ -36,7 +36,7 @@ class CastTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastBytes:
-    """Bytes that rounding reads and writes per element of each tensor, as numbers or columns."""
+    """Bytes that a GPU reads and writes to round one element of each tensor to low precision, as numbers or columns."""
 
     input: Floats | float
     """Bytes moved to round a product's input in the forward pass."""

@@ -34,17 +34,17 @@ class Passes(Additive):
     def with_sends(self, send_s: Floats) -> Passes:
         """Return the passes with ``send_s`` seconds added to each forward pass and to each input gradient.
 
-        The added time is the time of a send after the pass, which blocks the rank.
+        Use it if a rank cannot compute while it sends: the pass then lasts until its result is sent.
         """
         return Passes(forward_s=self.forward_s + send_s, input_s=self.input_s + send_s, weight_s=self.weight_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Additive):
-    """Seconds that one micro-batch keeps a rank busy in some part of the model, forward and backward together.
+    """Seconds for which one micro-batch keeps a rank busy in some part of the model, in both passes together.
 
-    The first nine fields sum to the total. The last three fields state parts of the total: the time before the loss,
-    the weight gradients that a schedule may defer, and the time after the loss.
+    The first nine fields sum to the total. The last three fields are parts of this total: the time before the loss, the
+    weight gradients that a schedule may defer, and the time after the loss.
     """
 
     matrix_s: Floats
@@ -74,7 +74,7 @@ class Work(Additive):
 
     @classmethod
     def nothing(cls, size: int) -> Work:
-        """Return work of zero seconds for ``size`` layouts. Use ``dataclasses.replace`` to set its parts."""
+        """Return work of zero seconds for ``size`` layouts. Use ``dataclasses.replace`` to set some of its times."""
         return cls(**dict.fromkeys((f.name for f in fields(cls)), np.zeros(size)))
 
     @property

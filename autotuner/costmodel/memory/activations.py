@@ -117,7 +117,7 @@ def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job
 
 
 def core_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the temporary bytes of the backward pass of attention, if separate fp32 kernels compute it; otherwise 0.
+    """Return the temporary bytes of attention's backward pass with separate fp32 kernels; 0 with any other attention.
 
     The bytes include the gradient of the residual stream.
     """
@@ -154,7 +154,7 @@ _UNTIL_CORE = frozenset({_P.ATTENTION_NORM, _P.QUERY, _P.KEY, _P.VALUE, _P.LATEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBytes:
-    """The bytes of activations that one layer keeps for the backward pass of one micro-batch."""
+    """The bytes of activations that one layer keeps in memory for the backward pass of one micro-batch."""
 
     kept: Floats
     """Bytes that a layer keeps until its backward pass, with the layout's recomputation."""
@@ -170,7 +170,7 @@ class LayerBytes:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, *, sparse: bool) -> LayerBytes:
-        """Return the bytes of activations of one layer, with or without experts.
+        """Return the bytes of activations that one layer keeps for its backward pass, with or without experts.
 
         With full recomputation, a layer keeps its input and computes the rest again. With selective recomputation, the
         policy of the software stack (``RecomputePolicy``) says which parts the layer keeps. It computes the dropped
@@ -366,7 +366,7 @@ class KeptBytes:
 
 
 def kept_bytes(x: LayoutColumns, job: Job, load: RankLoad, layers: Mapping[PartKind, LayerBytes]) -> KeptBytes:
-    """Return the bytes of activations on a rank at several moments of the step.
+    """Return the bytes of activations on a pipeline rank at several moments of the step.
 
     Args:
         x: Layouts.
@@ -440,7 +440,7 @@ def _working_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsBytes:
-    """The bytes of logits and of the loss at several moments of a step, to find the moment of the memory peak."""
+    """The bytes of logits and loss tensors at several moments of a step, to find the moment of the memory peak."""
 
     passing: Floats
     """Bytes at the peak of the loss."""
@@ -459,8 +459,8 @@ def logits_bytes(x: LayoutColumns, job: Job) -> LogitsBytes:
     These are the tensors of PyTorch's cross-entropy at its memory peak, in the backward pass. They are split over the
     tensor ranks. The gradients belong to one micro-batch. The other tensors are saved for each micro-batch whose
     backward pass has not run yet. Under GPipe these are all micro-batches. In other schedules it is one micro-batch,
-    because the last stage runs each backward pass right after the forward pass. A pipeline also keeps the logits,
-    because it holds the results of its stages. Without a pipeline the logits are freed.
+    because the last stage runs each backward pass right after the forward pass. In a pipeline, the logits also stay in
+    memory after the loss, because a stage keeps its results. Without a pipeline the logits are freed.
     """
     stack, in_pipeline = job.stack, x.pipeline_parallel_degree > 1
     elements = tokens_per_pass(x, job) * job.model.vocab_size / logits_split(x, job)

@@ -76,7 +76,7 @@ def memory(x: LayoutColumns, job: Job) -> MemoryColumns:
 
 
 def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list[RankMemory]:
-    """Return the memory of each given pipeline rank, before its weights are split over data-parallel ranks.
+    """Return the memory of each given pipeline rank, with whole weights: data-parallel shards are not considered yet.
 
     The result depends only on the options in ``RANK_STEP_FIELDS``. If sequences have different lengths, all of them
     count as long as the longest one, because some step has a micro-batch of the longest sequences.
@@ -104,7 +104,7 @@ def rank_memories(x: LayoutColumns, job: Job, loads: Sequence[RankLoad]) -> list
 
 
 def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> MemoryColumns:
-    """Return the peak memory of each layout in bytes, by part, on the rank with the highest peak of the given ranks."""
+    """Return the peak memory of the fullest of the given pipeline ranks of each layout, in bytes by part."""
     sharding = Sharding.of(x, job)
     fullest, *others = (_on_rank(x, job, sharding, rank) for rank in ranks)
     highest_bytes = fullest.total_bytes
@@ -116,7 +116,7 @@ def fullest_rank(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Mem
 
 
 def peak_bytes(x: LayoutColumns, job: Job, ranks: Sequence[RankMemory]) -> Floats:
-    """Return the highest peak memory among the given ranks of each layout, in bytes, as a sum over all parts."""
+    """Return the peak memory of the fullest of the given pipeline ranks of each layout, in bytes over all parts."""
     sharding = Sharding.of(x, job)
     return reduce(np.maximum, (_on_rank(x, job, sharding, rank).total_bytes for rank in ranks))
 

@@ -33,7 +33,7 @@ _WORKING_BYTES: Mapping[GradientSync, float] = {
 
 
 def state_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes per element of optimizer states and lossy-exchange states, without the master weight.
+    """Return the bytes per weight of optimizer states and of lossy gradient exchanges, without the fp32 master weight.
 
     AdamW has two moments. A lossy exchange has an fp32 momentum, in addition to the moments or in their place. DiLoCo
     has an anchor: the weights after the last exchange, from which it computes the change.
@@ -46,7 +46,7 @@ def state_bytes(x: LayoutColumns, job: Job) -> Floats:
 
 
 def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
-    """Return the temporary bytes of a lossy gradient exchange on a rank; 0 if all gradients are summed.
+    """Return the temporary bytes of a lossy gradient exchange on a rank; 0 if replicas sum their whole gradients.
 
     They hold matrices of the exchange, and the data that the rank gathered from other replicas.
 
@@ -64,9 +64,9 @@ def exchanging_bytes(x: LayoutColumns, owned: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """The way in which data-parallel ranks share the weights, gradients and optimizer states of a layout.
+    """The way in which data-parallel ranks divide weights, gradients and optimizer states, one row per layout.
 
-    All pipeline ranks of a layout share them in the same way.
+    The fields hold for every pipeline rank of a layout.
     """
 
     dense_ranks: Floats
@@ -93,7 +93,7 @@ class Sharding:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Sharding:
-        """Return the sharding of each layout, one row per layout."""
+        """Return how the data-parallel ranks of each layout divide weights, gradients and optimizer states."""
         dense_ranks, expert_ranks = _shard_ranks(x, job)
         several = num_micro_batches(x, job) > 1
         sums_whole, in_buckets = _sums_whole(x) & several, _in_buckets(x, job)
@@ -112,7 +112,7 @@ class Sharding:
 
 
 def owned_elements(x: LayoutColumns, job: Job, held: Weights) -> Floats:
-    """Return the number of elements that a rank's optimizer updates.
+    """Return the number of weights that a rank's optimizer updates: its shard, or all its weights without sharding.
 
     Args:
         x: Layouts, one per row.
@@ -135,15 +135,15 @@ def _sums_whole(x: LayoutColumns) -> Booleans:
 
 
 def gradient_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes per element of a gradient that data-parallel ranks reduce."""
+    """Return the bytes of one gradient element while data-parallel ranks reduce it."""
     return np.where(x.fp32_gradient_reduce | job.stack.sums_gradients_in_fp32, 4.0, x.element_bytes)
 
 
 def summed_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes per element of a gradient while a rank sums it over its micro-batches.
+    """Return the bytes of one gradient element while a rank sums it over its micro-batches.
 
-    The trial job widens gradients to fp32 only when it copies them for an fp32 reduction. The exception is FSDP in a
-    pipeline: it sums whole gradients in the format of the reduction (``unsharded_accumulated_grad`` of
+    The product's own trainer widens gradients to fp32 only when it copies them for an fp32 reduction. The exception is
+    FSDP in a pipeline: it sums whole gradients in the format of the reduction (``unsharded_accumulated_grad`` of
     torch/distributed/fsdp, torch 2.13).
     """
     on_the_way = job.stack.fills_buckets & (not job.stack.sums_gradients_in_fp32) & ~_sums_whole(x)
@@ -185,7 +185,7 @@ def _keeps_buckets(x: LayoutColumns) -> Booleans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """The number of elements in a rank's weights, before they are split over data-parallel ranks."""
+    """The numbers of weights on a rank, by kind of weight, before data-parallel ranks split them."""
 
     dense: Floats
     """Number of weights on the rank that are split over tensor ranks and stages only."""
@@ -200,7 +200,7 @@ class Weights:
 
 
 def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
-    """Return the number of elements (weights) of the model that a pipeline rank holds.
+    """Return the numbers of weights on a pipeline rank, by kind of weight, before data-parallel ranks split them.
 
     Args:
         x: Layouts, one per row.
@@ -225,7 +225,7 @@ def weights(x: LayoutColumns, job: Job, load: RankLoad) -> Weights:
 
 
 def expert_split(x: LayoutColumns, job: Job) -> Integers:
-    """Return the number of parts into which the experts of a layer are split, by expert ranks and by tensor ranks."""
+    """Return the number of parts into which expert ranks and tensor ranks together split the experts of a layer."""
     return x.expert_parallel_degree * width_split(x, job)
 
 

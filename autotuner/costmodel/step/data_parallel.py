@@ -99,9 +99,9 @@ def _under(wire_s: Floats, window_s: Floats, parts: Floats, met: MetTraffic | No
 def early_share(x: LayoutColumns, job: Job, window: RankWindow) -> Floats:
     """Return the share of the gradients' bytes whose reduction may start before the last backward pass ends, 0..1.
 
-    The reduction of every part of the gradients except the last one may start early. The share is 0 if gradients are
-    clipped before they are reduced, because their norm needs all of them; if the exchange is lossy; or if there is only
-    one data-parallel rank.
+    The reduction of every part of the gradients except the last one may start early. The share is 0 in three cases:
+    gradients are clipped before they are reduced, which needs the norm of all of them; the gradient exchange is lossy;
+    or there is only one data-parallel rank.
     """
     _, parts = _num_collectives_and_parts(x, job, window)
     replicas = x.data_parallel_degree * x.context_parallel_degree

@@ -22,9 +22,9 @@ less."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """Plans of the adaptive schedule, as columns of shape (layouts, ranks), for layouts with equally many ranks.
+    """Plans of the adaptive schedule, which follows from the times of passes, as columns of shape (layouts, ranks).
 
-    Each rank holds one stage.
+    All layouts have equally many pipeline ranks, and each rank holds one stage.
     """
 
     forward_s: Floats
@@ -42,7 +42,7 @@ class Planned:
 
     @classmethod
     def of(cls, passes: StagePasses, hops: Hops, extra_slack: Integers, num_micro_batches: Integers) -> Planned:
-        """Return the plans for the given times of passes and of sends between neighbouring ranks.
+        """Return the plans of the adaptive schedule that follow from the times of passes and of sends between ranks.
 
         Args:
             passes: Seconds of one micro-batch's passes in each stage.

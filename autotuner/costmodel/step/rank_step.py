@@ -30,7 +30,7 @@ from autotuner.costmodel.table import where
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTime:
-    """The time of one pipeline rank in a step, with its waiting and sending."""
+    """The seconds of a step on one pipeline rank, with its waiting and sending, one row per layout."""
 
     load: RankLoad
     bubble_s: Floats
@@ -45,7 +45,7 @@ class RankTime:
 
 
 def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: Sequence[RankLoad]) -> RankTime:
-    """Return the time of the slowest pipeline rank of each layout, which the step waits for.
+    """Return the time of the slowest pipeline rank of each layout, which decides how long the step takes.
 
     Args:
         x: Layouts, one per row.
@@ -112,7 +112,7 @@ _BEFORE_DATA = _NAMES[: _NAMES.index("data_communication_s")]
 
 
 def before_data_s(step_time: StepTime[Floats]) -> Floats:
-    """Return the sum of the parts of a step that come before ``data_communication_s`` in ``StepTime``.
+    """Return the sum of the parts of a step that stand before ``data_communication_s`` in the fields of ``StepTime``.
 
     These parts do not depend on how data-parallel ranks split the weights.
     """
@@ -132,7 +132,7 @@ values."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWindow:
-    """The times and weights of one pipeline rank that its data-parallel collectives depend on."""
+    """The times and weights of one pipeline rank that decide how long its data-parallel collectives take."""
 
     forward_s: Floats
     """Computation time of one micro-batch's forward pass, without collectives. Gathers can be hidden by it."""
@@ -199,9 +199,9 @@ class RankStep:
         return cls(step_time=step_time, window=window, planned_in_flight=slowest.planned_in_flight)
 
     def keeping(self, loads: Sequence[RankLoad]) -> tuple[RankLoad, ...]:
-        """Return the loads with the number of micro-batches in flight that a plan of the adaptive schedule needs.
+        """Return the loads, with the number of micro-batches in flight that the adaptive schedule's plan needs.
 
-        Loads of layouts with other schedules stay as they are.
+        Loads of layouts with other schedules stay as they are. The activations of micro-batches in flight take memory.
 
         Args:
             loads: Layers and other model parts of one pipeline rank of each layout.

@@ -25,7 +25,7 @@ from autotuner.costmodel.stages import stage_load
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hops:
-    """Times of one micro-batch's sends between pipeline ranks, of shape (layouts, hops).
+    """Seconds of one micro-batch's sends between neighbouring pipeline ranks, of shape (layouts, hops).
 
     Hop i joins ranks i and i + 1; the last hop joins the last rank and the first. A send blocks the sending rank for
     ``blocks_s``, and arrives ``flies_s`` later.
@@ -44,7 +44,7 @@ class Hops:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job) -> Hops:
-        """Return the times of sends on the cluster's present links, some of which may be degraded.
+        """Return the times of sends on the cluster's links in their present state: some of them may be degraded.
 
         All layouts must have more than one pipeline rank.
         """
@@ -70,7 +70,7 @@ class Hops:
 
     @classmethod
     def healthy(cls, x: LayoutColumns, job: Job) -> Hops:
-        """Return the times of sends on nominal links, by the ranks themselves (without delegates)."""
+        """Return the times of sends on nominal links, without delegates (separate processes that send for a rank)."""
         seconds = _between_stages_s(x, job)
         each_s = np.repeat(seconds[:, None], int(x.pipeline_parallel_degree.max()), axis=1)
         nothing = np.zeros_like(each_s)
@@ -110,7 +110,7 @@ def _are_delegated(x: LayoutColumns, delayed_s: Floats, slower: Floats) -> Boole
 
 
 def sent_bytes(x: LayoutColumns, job: Job) -> Floats:
-    """Return the bytes of one micro-batch's hidden states that one rank sends to the next stage."""
+    """Return the bytes that one rank sends to the next stage per micro-batch: its part of the hidden states."""
     size: Floats = hidden_bytes(x, job) / hidden_split(x)
     return size
 
@@ -168,7 +168,7 @@ _SLOWEST_COPY = 4e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegatedTransfer:
-    """The time of one transfer by a delegate (another process that sends for the rank) on nominal links."""
+    """The time of one transfer by a delegate (a separate process that sends for a rank) on nominal links."""
 
     copy_s: Floats
     """Time of a copy on the sending rank and on the receiving rank. Neither rank computes during its copy."""
@@ -177,7 +177,7 @@ class DelegatedTransfer:
 
 
 def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:
-    """Return the time of a transfer of ``sent_bytes`` bytes by a delegate.
+    """Return the time that a delegate (a separate process that sends for a rank) needs for ``sent_bytes`` bytes.
 
     The formulas were not compared with measurements. Each prediction that uses them says so.
     """
@@ -190,7 +190,7 @@ def delegated_transfer(sent_bytes: Floats, job: Job) -> DelegatedTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePasses:
-    """Seconds of one micro-batch's passes in each pipeline stage, of shape (layouts, stages)."""
+    """Seconds of one micro-batch's passes in each pipeline stage, as columns of shape (layouts, stages)."""
 
     forward_s: Floats
     input_s: Floats
@@ -200,7 +200,9 @@ class StagePasses:
     def of(
         cls, x: LayoutColumns, job: Job, passes: ModelWork[Passes], rows: Integers, rank_of: Integers
     ) -> StagePasses:
-        """Return the passes of some layouts of a table. These layouts must have equally many stages and ranks.
+        """Return the seconds of passes in each stage, for some layouts of a table.
+
+        These layouts must have equally many stages and equally many ranks.
 
         Args:
             x: All layouts of the table.

@@ -64,8 +64,9 @@ def simulated_s(
 ) -> tuple[Floats, Floats]:
     """Return the seconds of a simulated step, and the seconds that each further micro-batch adds.
 
-    All layouts have the same schedule and the same numbers of ranks and delegates. The simulated step has the largest
-    number of micro-batches in ``simulated_numbers``. If this is the number in a real step, the second result is 0.
+    The simulated step may have fewer micro-batches than a real one: it has the largest number in ``simulated_numbers``.
+    If this is the number in a real step, the second result is 0. All layouts have the same schedule and the same
+    numbers of ranks and delegates (processes that send).
 
     Args:
         name: Pipeline schedule.
@@ -173,7 +174,10 @@ _AT_ONCE = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimes:
-    """Seconds that unequal links add to a step, and seconds of steps with the adaptive schedule, one row per layout."""
+    """The seconds that unequal links add to a step, or the whole step's seconds with the adaptive pipeline schedule.
+
+    Each layout is one row.
+    """
 
     added_s: Floats
     """Seconds that unequal links add to a step, for layouts without a plan."""
@@ -186,12 +190,15 @@ class LinkTimes:
 
 
 def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTimes | None:
-    """Return the time that unequal links add, and the time of adaptive schedules; None if no layout has either.
+    """Return the seconds that unequal links add to steps, and the seconds of steps with the adaptive pipeline schedule.
 
     Args:
         x: Layouts, one per row.
         job: Job, whose cluster states which links are degraded.
         passes: Seconds of one micro-batch's passes in each part of the model.
+
+    Returns:
+        None if no layout is affected by unequal links or has the adaptive schedule.
     """
     has_stages = x.pipeline_parallel_degree > 1
     planned = has_stages & (x.pipeline_schedule == PipelineSchedule.ADAPTIVE)
