@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsidesStanding:
-    """The state of a compute service: how many computations run, how many wait, and how many were stopped."""
+    """The load of a compute service: how many computations run, how many wait, and how many were stopped."""
 
     num_running: int = 0
     """Number of computations that are running now."""
@@ -24,13 +24,13 @@ class AsidesStanding:
 
 
 class Asides(Protocol):
-    """A compute service that calls functions for its clients, for example in the helper processes of a web service.
+    """A compute service: it calls functions for its clients, for example in the helper processes of a web service.
 
     The caller waits for the answer. The function, its arguments and its answer must be picklable.
     """
 
     def prepare(self) -> None:
-        """Start what the first call needs, such as helper processes, in the background, so that this call is fast."""
+        """Start helper processes, if there are any, in the background. The first call then need not wait for them."""
         ...
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
@@ -55,11 +55,11 @@ class Asides(Protocol):
 
     @property
     def standing(self) -> AsidesStanding:
-        """Return how many computations run, how many wait, and how many were stopped."""
+        """Return the load of the service: how many computations run, how many wait, and how many were stopped."""
         ...
 
     def close(self) -> None:
-        """Stop all computations that are running."""
+        """Stop all computations that are running. Call it when the program ends, so that no helper process stays."""
         ...
 
 

@@ -64,7 +64,7 @@ all of them before each trial."""
 
 
 def require_modest(request: SweepRequest) -> None:
-    """Check that the numbers in a sweep request are within limits, and that the weights fit into the cluster.
+    """Raise an error if a number in a sweep request is too large, or if the weights do not fit into the cluster.
 
     The cluster must hold at least one copy of the weights. This check is skipped for a registered trainer, for trials
     with fewer layers, and for trials on another cluster.
@@ -90,7 +90,7 @@ def require_modest(request: SweepRequest) -> None:
 
 
 def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
-    """Check that a trial can run at least one layout of the search space of a sweep request.
+    """Raise an error unless a trial can run at least one layout of the search space of a sweep request.
 
     If trials run on a smaller cluster, they are proxy trials, which run smaller layouts in place of the job's layouts.
     In this case, at least one layout of the job must have a proxy trial.
@@ -124,11 +124,11 @@ def require_layouts(request: SweepRequest, *, most: int = MAX_SEARCHED) -> None:
 
 
 def trials_on(request: SweepRequest, cluster: Cluster, layouts: LayoutColumns) -> ProxyTrials:
-    """Return the proxy trials, which run on a smaller cluster in place of layouts of the sweep's job.
+    """Return the proxy trials of a sweep. A proxy trial runs a smaller layout in place of a layout of the sweep's job.
 
     Args:
         request: The sweep request.
-        cluster: The smaller cluster.
+        cluster: The smaller cluster, on which the proxy trials run.
         layouts: Legal layouts of the sweep's job.
     """
     from autotuner.search.sampler.proxies import proxy_trials  # noqa: PLC0415  # predictions need none of it
@@ -156,7 +156,7 @@ class Question:
 
     @property
     def searched(self) -> tuple[SearchSpace, tuple[Rule, ...]]:
-        """The complete search space of the request, with values for every option, and the rules for its layouts."""
+        """The search space of the request, with defaults for options that it does not name, and its rules."""
         if self.format is None:
             return default_space(self.job).with_axes(**self.axes), RULES
         return sayable_space(self.job, self.format, self.axes, self.current)
@@ -195,7 +195,7 @@ class PredictionTable:
 
     @classmethod
     def of(cls, job: Job, items: tuple[PredictedLayout, ...], caveats: tuple[Caveat, ...], **beside: Any) -> Self:
-        """Return a table with these rows. The reference peak and the model size in the table come from the job.
+        """Return a table with these rows. The job gives its model size, and the peak FLOP/s by which MFU is computed.
 
         Args:
             job: The job for which the layouts were predicted.
@@ -284,7 +284,7 @@ def _caveats(job: Job, shown: list[Layout], current: Current | None) -> tuple[Ca
 # ---------------------------------------------------------------- a sweep before it is asked for
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotStoodFor:
-    """The number of layouts that have no proxy trial for one reason, and this reason.
+    """One reason why layouts have no proxy trial, and the number of layouts to which it applies.
 
     A proxy trial runs a smaller layout on the smaller cluster in place of a layout of the job.
     """
@@ -295,7 +295,7 @@ class NotStoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoodFor:
-    """The number of layouts that have a proxy trial, and the numbers of those that have none.
+    """The number of layouts that have a proxy trial, and for each reason the number of layouts that have none.
 
     A proxy trial runs a smaller layout on the smaller cluster in place of a layout of the job.
     """
@@ -308,7 +308,7 @@ class StoodFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPreview:
-    """A preview of the layouts that a sweep would search. It measures and stores nothing."""
+    """A preview of a sweep: the layouts that it would search, with predictions. It measures and stores nothing."""
 
     space: SearchSpace
     """Axes with the values that the sweep would try; null: every legal value."""

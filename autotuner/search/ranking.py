@@ -29,7 +29,7 @@ from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedBy:
-    """The objective by which predicted layouts are compared, and the link faults under which they are predicted."""
+    """The objective by which predicted layouts are compared, and the link faults that the predictions assume."""
 
     objective: Objective = field(default_factory=Objective)
     """Objective that is maximised."""

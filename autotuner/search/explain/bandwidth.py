@@ -33,7 +33,10 @@ _EXACT = 1.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthWay:
-    """One method to shard the model and exchange gradients, with its step time at each bandwidth between nodes."""
+    """One method to shard the model and exchange gradients, with its predicted step time at each of several bandwidths.
+
+    A bandwidth is that of the network between nodes.
+    """
 
     name: str
     """Name of the method: ``FSDP``, ``HSDP``, ``replicas`` or ``demo``."""
@@ -55,7 +58,7 @@ class BandwidthWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthSpan:
-    """A range of bandwidths between nodes in which the same exchange method has the shortest step."""
+    """A range of bandwidths between nodes in which one method to exchange gradients has the shortest step."""
 
     way: str
     low_bytes_per_s: float

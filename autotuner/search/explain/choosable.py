@@ -28,7 +28,7 @@ effect."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosable:
-    """One value of a layout option, with the reasons why the layout cannot take this value, if there are any."""
+    """One value that a layout option could take, with the reasons why this layout cannot take it, if there are any."""
 
     field: str
     value: int
@@ -43,14 +43,17 @@ class Choosable:
 
     @property
     def is_legal(self) -> bool:
-        """Return whether the layout with this value can run, as far as the rules about this option decide it."""
+        """Return True if the layout can take this value: it has an effect, and it breaks no further rule.
+
+        Rules that the present layout breaks already are ignored, unless they are about this option.
+        """
         return not self.reasons and not self.is_idle
 
 
 def choices_of(layout: Layout, job: Job) -> Mapping[str, tuple[Choosable, ...]]:
     """Return, for each option of a layout, all values that the option may take, legal or not.
 
-    The keys are names of options. The layout must use all ranks of the job's cluster (``arrange``).
+    The keys are names of options. The layout must use all ranks of the job's cluster; ``arrange`` makes sure of this.
     ``data_parallel_replicate_degree`` is not a key, because the other degrees decide its value.
     """
     broken = frozenset(reason.rule for reason in reasons(layout, job))
@@ -186,7 +189,7 @@ class LegalLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A layout that a user chose by hand: whether it can run, its prediction, and the values of each option."""
+    """The answer about a layout chosen by hand: whether it can run, its prediction, and the values of each option."""
 
     layout: Layout
     """Layout on all ranks of the cluster, without options that have no effect with its other values."""
@@ -202,7 +205,10 @@ class WhatIf:
 
 
 def what_if(layout: Layout, job: Job) -> WhatIf:
-    """Change a layout so that it uses all ranks of the job's cluster, check it against the rules and predict it."""
+    """Return whether a layout chosen by hand can run, its prediction, and the values that each of its options may take.
+
+    First, the layout is changed so that it uses all ranks of the job's cluster.
+    """
     layout = arrange(layout, job)
     broken = reasons(layout, job)
     return WhatIf(

@@ -55,7 +55,7 @@ _LINKS: dict[Traffic, Callable[[Group], Iterable[LinkTime]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """The load of one kind of links while the rank groups of one parallel axis communicate."""
+    """The share of time for which one kind of link is busy while the rank groups of one parallel axis communicate."""
 
     link: str
     """Name of the links: a link of the catalog, ``leaf uplinks``, ``torus dimension 1``."""
@@ -65,7 +65,10 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """The links and the bandwidth of one parallel axis while all rank groups of the axis communicate at once."""
+    """The path of one parallel axis's traffic: the links that it uses, and the bandwidth that each rank gets.
+
+    All rank groups of the axis communicate at once.
+    """
 
     axis: str
     """Axis of the groups: ``tensor``, ``context``, ``expert``, ``pipeline``, ``shard`` or ``replicate``."""
@@ -183,7 +186,7 @@ class RankGroups:
         return -(-self.world_size // self.ranks_per_node)
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
-        """Return the ranks on a node, in the order of its accelerators."""
+        """Return the numbers of the ranks that run on a node, in the order of the node's accelerators."""
         if self.is_dealt:
             return tuple(range(node, self.world_size, self.num_nodes))
         first = node * self.ranks_per_node
@@ -278,7 +281,7 @@ def _slow_links(ends: list[int], cluster: Cluster, *, in_a_row: bool) -> tuple[L
 # ---------------------------------------------------------------- what NCCL would take
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclBand:
-    """A range of message sizes for which NCCL chooses the same algorithm and protocol."""
+    """A range of message sizes for which NCCL chooses one pair of algorithm and protocol."""
 
     from_bytes: int
     """Smallest size of the range in bytes. It ends where the next range begins."""

@@ -35,7 +35,7 @@ _WORTHWHILE = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimePart:
-    """A part of the step time, with the resource that limits it."""
+    """A part of the predicted step time, such as the optimizer, with the resource that limits how fast it can be."""
 
     part: str
     """Name of the part: a field of ``StepTime``."""
@@ -48,7 +48,7 @@ class TimePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
-    """A part of the peak memory of a layout."""
+    """A part of the predicted peak memory of a layout, such as its activations."""
 
     part: str
     """Name of the part: a field of ``Memory``."""
@@ -186,7 +186,7 @@ def _too_large(changes: Sequence[Alternative]) -> tuple[Alternative, ...]:
 # ---------------------------------------------------------------- a trial's parts, with what was measured of each
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePeak:
-    """Peak memory of one pipeline rank, predicted and, if known, measured."""
+    """Peak memory of one pipeline rank: as predicted, and as measured if its ranks reported a peak."""
 
     stage: int
     """Number of the pipeline rank, from 0. It may hold several stages."""
@@ -206,7 +206,7 @@ class StagePeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialParts:
-    """The parts of a trial's step time and memory, predicted and, if known, measured."""
+    """The parts of a trial's step time and memory: as predicted, and as measured if the trial has measurements."""
 
     is_small: bool
     """True if the figures are those of a proxy trial on fewer ranks, and not those of the layout itself."""

@@ -43,11 +43,11 @@ _BETTER = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGain:
-    """The gain from searching the options of one communication layer, with the best layout found.
+    """The gain from searching the options of one communication layer, with the best layout that the search found.
 
     The five layers are strategy (how ranks share the work), task scheduling, collectives, flow scheduling and network.
     The layers are searched in this order. In the search of one layer, options of earlier layers vary too, and options
-    of later layers keep their defaults. The gain compares the best layout with the best layout of the layer before.
+    of later layers keep their defaults. The gain compares this best layout with the best layout of the layer before.
     """
 
     layer: CommunicationLayer
@@ -74,7 +74,10 @@ class LayerGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """Gains of the five layers of communication, from strategy to network, either predicted or measured."""
+    """The gains from searching the five layers of communication in turn, either all predicted or all measured.
+
+    The first layer is the strategy (how ranks share the work), the last one is the network.
+    """
 
     gains: tuple[LayerGain, ...]
     """Gains in the order of the layers. A report on measured trials has only layers that trials varied."""
@@ -85,7 +88,7 @@ class LayerReport:
 
     @classmethod
     def of(cls, gains: Sequence[LayerGain], said: tuple[Caveat, ...] = ()) -> LayerReport:
-        """Return a report of these gains.
+        """Return a report of these gains, with the total gain from the first layer to the last.
 
         Args:
             gains: Gains in the order of the layers; at least one.
@@ -96,7 +99,7 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLayers:
-    """Gains of the five layers of communication for a sweep's job, predicted and measured."""
+    """The gains from searching the five layers of communication for a sweep's job, as predicted and as measured."""
 
     predicted: LayerReport
     """Predicted gains, for the strategies of the sweep's search space. Other layers have more values than most

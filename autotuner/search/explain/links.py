@@ -61,7 +61,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUp:
-    """A pipeline rank that cannot compute while it sends its messages over degraded links."""
+    """A pipeline rank that degraded links slow down, because it cannot compute while it sends."""
 
     pipeline_rank: int
     added_s: float
@@ -70,7 +70,7 @@ class HeldUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimelines:
-    """The timelines of one step with nominal links and with degraded links, on one time axis."""
+    """The timelines of one step with nominal links and with degraded links. Both have the same time axis."""
 
     links: tuple[LinkHealth, ...] = ()
     """Degraded links; empty if no link is known to be slow, and ``slow`` is then None."""
@@ -257,9 +257,9 @@ def _between(one: _Lane, other: _Lane, hop: SlowHop, step_s: float) -> Iterator[
 
 # ---------------------------------------------------------------- whom sends hold up
 def held_up(healthy: StepTimeline, slow: StepTimeline) -> HeldUp | None:
-    """Return the pipeline rank that loses the most time while it sends over degraded links; None if none loses much.
+    """Return the pipeline rank that loses the most time while it sends over degraded links.
 
-    The lost time counts as little if it is at most 0.1 % of the step.
+    The result is None if no rank loses more than 0.1 % of the step.
 
     Args:
         healthy: The step with nominal links.

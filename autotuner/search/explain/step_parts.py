@@ -56,7 +56,7 @@ _IN_PASSES = (*COMPUTED, "recompute_s", "offload_s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPart:
-    """A part of a step's time, predicted and, if known, measured."""
+    """A part of a step's time, such as a pass or the optimizer: as predicted, and, if known, as measured."""
 
     kind: PartKind
     predicted: Mapping[Activity, float]
@@ -71,16 +71,13 @@ class StepPart:
     @property
     @derived
     def predicted_s(self) -> float | None:
-        """Predicted seconds of the part; None if the cost model does not predict the part.
-
-        A part consists of one or more activities, whose predicted seconds are added.
-        """
+        """Predicted seconds of the part, summed over its activities; None if the cost model has no formula for it."""
         return sum(self.predicted.values()) if self.predicted else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
-    """All parts of a step's time in a fixed order, predicted and, if known, measured."""
+    """All parts of a step's time in a fixed order: as predicted, and, if known, as measured."""
 
     parts: tuple[StepPart, ...]
     """Parts that take time in the prediction or in the measurement."""
@@ -262,7 +259,7 @@ schedule."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """The resource that limits a part of a step, with the numbers of the job that decide how long the part takes."""
+    """The resource that limits a part of a step, such as a link, and the numbers that decide how long it takes."""
 
     part: str
     """Name of the part: a field of ``StepTime``."""

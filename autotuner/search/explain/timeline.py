@@ -53,7 +53,7 @@ _MOST_BLOCKS = 3_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedTimeline:
-    """A simulated step of a layout as a timeline, with the step time that the cost model's formulas predict."""
+    """The timeline of a layout's simulated step, and the step time by the cost model's formulas, to compare the two."""
 
     timeline: StepTimeline
     """Timeline with one row per pipeline rank, because all ranks of a stage do the same. For a deep pipeline, it has
@@ -338,8 +338,8 @@ def _received_s(action: Action, schedule: Schedule, passes: PassTimes) -> float:
 def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
     """Return the layout that a trial ran, or would have run, and the job in which it ran.
 
-    If the trial was a proxy trial, the result is the smaller layout and the smaller job that it ran in place of the
-    full-size layout.
+    If the trial was a proxy trial, it ran a smaller layout in place of the full-size one. The result is then the
+    smaller layout, and the smaller job in which it ran.
 
     Raises:
         InvalidInput: The layout breaks a rule that was added after the trial.
@@ -350,7 +350,7 @@ def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTimelines:
-    """The step of a trial as a timeline, predicted and, if it was recorded, measured."""
+    """The timelines of a trial's step: predicted, and measured if a step of the trial was profiled."""
 
     is_small: bool
     """True if the timelines are those of a proxy trial on fewer ranks, and not those of the layout itself."""

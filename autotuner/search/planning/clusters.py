@@ -47,7 +47,7 @@ _STATE_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """The price per hour and the power of an accelerator, with their sources."""
+    """The price per hour and the power of an accelerator, each with its source."""
 
     accelerator: str
     """Name of the accelerator."""
@@ -65,7 +65,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A cluster that a plan compares, real or hypothetical."""
+    """A cluster that a plan compares. It may be hypothetical: a catalog cluster with another network or memory."""
 
     cluster: Cluster
     """Cluster to compare, with the price that applies."""

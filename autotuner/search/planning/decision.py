@@ -26,9 +26,9 @@ _NUM_FACTORS = len(PARTS) + 1
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Errors:
-    """The error model of one predicted step time: the contribution of each source of error.
+    """The uncertainty of one predicted step time, by source of error.
 
-    Each contribution is a standard deviation of the logarithm of the step time.
+    Each number is a standard deviation of the logarithm of the step time.
     """
 
     parts: Floats
@@ -42,7 +42,7 @@ class Errors:
 
 
 def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
-    """Return the error model from which the interval of a prediction is computed."""
+    """Return the uncertainty of a predicted step time by source of error, from which its 80 % interval is computed."""
     found = interval_error(LayoutColumns.from_layouts([layout]), job)
     deviations = np.array([float(np.ravel(found.parts[name])[0]) for name in PARTS])
     total_s = prediction.step_time.total_s
@@ -53,7 +53,7 @@ def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Told:
-    """The information that a small sweep on one accelerator would give about errors of predictions.
+    """The knowledge from a small sweep on one accelerator: which prediction errors it measures, and how well.
 
     An error factor is the unknown ratio of true to predicted time of one part of a step. A sweep measures sums of
     logarithms of error factors. Each measured sum has some noise.
@@ -68,7 +68,7 @@ class Told:
 
     @classmethod
     def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> Told | None:
-        """Return the information from trials that measure some parts of a step; None if the step has no such part.
+        """Return the knowledge from trials that measure some parts of a step; None if the step has no such part.
 
         For each part, the trials measure the product of two factors: the part's own error factor, and the error factor
         that all parts have in common. The noise of a part is the residual error of a whole step, divided by the part's
@@ -94,7 +94,7 @@ class Told:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Belief:
-    """Joint normal distribution of the logarithms of the run times, in hours, of several clusters."""
+    """The uncertain hours of a training run on several clusters: a joint normal distribution of their logarithms."""
 
     log_hours: Floats
     """Mean of the logarithm of each cluster's hours."""
@@ -110,7 +110,7 @@ class Belief:
 
     @classmethod
     def of(cls, found: Sequence[Outcome], errors: Sequence[Errors]) -> Belief:
-        """Return the distribution of the run times before anything is measured.
+        """Return the distribution of the run times as predicted, before a sweep measures anything.
 
         Args:
             found: Predicted run of each cluster.
@@ -139,7 +139,7 @@ class Belief:
 
     @property
     def shared_covariance(self) -> Floats:
-        """Covariance of the logarithms of the clusters' run times, without errors that only one cluster has."""
+        """Covariance of the logarithms of the clusters' run times, from errors that clusters have in common."""
         found: Floats = self.weights @ self.covariance @ self.weights.T
         return found
 
@@ -187,7 +187,7 @@ class Loss:
 
     @classmethod
     def of(cls, found: Sequence[Outcome], goal: Goal) -> Loss:
-        """Return the loss function of a goal for these clusters.
+        """Return the loss function for a training run with this goal on each of these clusters.
 
         If the price of a cluster is unknown, one dollar per accelerator-hour is assumed.
         """
@@ -195,7 +195,7 @@ class Loss:
 
     @classmethod
     def by_prices(cls, prices: Floats, goal: Goal) -> Loss:
-        """Return the loss function of a goal for clusters with these prices.
+        """Return the loss function for a training run with this goal on clusters with these prices.
 
         Args:
             prices: Price per hour of each whole cluster.
@@ -242,20 +242,20 @@ _SEED = 20_261_123
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decision:
-    """A choice between clusters: it takes the cluster with the least expected loss, given uncertain run times."""
+    """A choice of a cluster for a training run: the one with the least expected loss, since run times are uncertain."""
 
     belief: Belief
     loss: Loss
 
     @classmethod
     def among(cls, request: PlanRequest, found: Sequence[Outcome]) -> Decision:
-        """Return the choice among the clusters of these predicted runs, before anything is measured."""
+        """Return the choice among the clusters of these predicted runs. Nothing has been measured yet."""
         errors = [errors_of(one.best.layout, job_on(request, one.cluster), one.best.prediction) for one in found]
         return cls(belief=Belief.of(found, errors), loss=Loss.of(found, request.goal))
 
     @property
     def losses(self) -> Floats:
-        """The expected loss of each cluster."""
+        """The expected loss of a run on each cluster. Its unit depends on the goal (see ``Loss``)."""
         return self.loss.expected(self.belief.log_hours, self.belief.deviations)
 
     @property

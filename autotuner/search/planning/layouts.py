@@ -29,7 +29,7 @@ _S_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A value with its 80 % interval; the two ends are the median divided and multiplied by the same factor."""
+    """A positive value with its 80 % interval. The ends are the median divided by a factor, and multiplied by it."""
 
     low: float
     """Lower end of the 80 % interval: 10 of 100 cases are below."""
@@ -40,7 +40,7 @@ class Interval:
 
     @classmethod
     def of(cls, median: float, deviation: float) -> Interval:
-        """Return the interval of a log-normal value.
+        """Return the 80 % interval of a value that is log-normally distributed.
 
         Args:
             median: Median of the value.
@@ -181,13 +181,13 @@ layout is 0 % slower in the median, 4 % at most (docs/explanation/plans.md)."""
 
 
 def job_on(request: PlanRequest, cluster: Cluster) -> Job:
-    """Return the job of the planned training run on a given cluster."""
+    """Return the job of the planned training run, if it ran on this cluster."""
     return Job(model=resolved(request.model), cluster=cluster, workload=request.workload, stack=resolved(request.stack))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedCluster:
-    """The best layout found for a cluster, and whether all of its layouts were searched."""
+    """The best layout found on a cluster, and whether the search went through all legal layouts or a reduced space."""
 
     outcome: Outcome | None
     """Outcome of the best layout; None if no layout that was searched fits."""
@@ -201,7 +201,7 @@ class SearchedCluster:
 def searched_clusters(
     request: PlanRequest, found: Sequence[Offer], *, is_thorough: bool
 ) -> tuple[SearchedCluster, ...]:
-    """Search the best layout of each cluster.
+    """Return the best layout on each of these clusters by prediction.
 
     Args:
         request: The plan request.
@@ -212,7 +212,7 @@ def searched_clusters(
 
 
 def searched_cluster(request: PlanRequest, offer: Offer, *, is_thorough: bool = True) -> SearchedCluster:
-    """Search the best layout of one cluster.
+    """Return the best layout on one cluster by prediction.
 
     Args:
         request: The plan request.
@@ -248,7 +248,10 @@ def _missed(kind: CaveatKind, offer: Offer, rule: str) -> Caveat | None:
 
 
 def moved_outcome(request: PlanRequest, outcome: Outcome, cluster: Cluster) -> Outcome:
-    """Return the predicted run of an outcome's layout on another cluster, which has the same number of nodes."""
+    """Return the predicted run of the same layout on another, hypothetical cluster with the same number of nodes.
+
+    A plan compares it with the best layout that a new search finds on that cluster.
+    """
     job = job_on(request, cluster)
     row = PredictedLayout(layout=outcome.best.layout, prediction=predict_one(outcome.best.layout, job))
     return outcome_of(job, row, request.goal, request.failures, is_hypothetical=True)

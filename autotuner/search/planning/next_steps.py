@@ -56,7 +56,7 @@ _S_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PilotSweep:
-    """A small sweep to run before a cluster is chosen.
+    """A small sweep that a user should run before choosing a cluster, with its cost and the money that it saves.
 
     Its figures assume that the pilot sweeps that come before it in the list were run.
     """
@@ -91,7 +91,7 @@ class PilotSweep:
 
     @property
     def worth(self) -> float:
-        """Dollars that the sweep saves on average, less its cost."""
+        """Net value of the sweep in dollars: the mean saving by a better choice of cluster, less the sweep's cost."""
         return self.saved - self.cost
 
 
@@ -107,9 +107,10 @@ class _Sweep:
 
 
 def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
-    """Return small sweeps that save more than they cost, in the order in which they should run.
+    """Return small sweeps that save more than they cost, in the order in which a user should run them.
 
-    The value of each sweep assumes that the earlier sweeps in the list were run.
+    A sweep saves money if its results change the choice of the cluster. The value of each sweep assumes that the
+    earlier sweeps in the list were run.
 
     Args:
         request: The plan request.
@@ -207,7 +208,7 @@ layers."""
 
 
 class UpgradeKind(StrEnum):
-    """The kind of a change that would improve the chosen cluster, such as more memory."""
+    """The kind of a change to the chosen cluster that would speed up the training run, such as more memory."""
 
     MORE_NODES = "more_nodes"
     TWICE_THE_NETWORK = "twice_the_network"
@@ -216,7 +217,7 @@ class UpgradeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """A change of the chosen cluster, with the time and money that it saves."""
+    """A change of the chosen cluster, such as more memory, with the time and money that it would save."""
 
     change: UpgradeKind
     num_nodes: int = 0
@@ -241,7 +242,7 @@ class Upgrade:
 
     @classmethod
     def between(cls, change: UpgradeKind, before: Outcome, after: Outcome) -> Upgrade:
-        """Return the gain of a change of the cluster.
+        """Return the time and money that a change of the cluster saves, from the runs before and after the change.
 
         Args:
             change: Kind of the change.
@@ -271,7 +272,7 @@ class Upgrade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrades:
-    """The gains of possible changes of the chosen cluster, and the changes whose layouts were too many to search."""
+    """The gains of changes to the chosen cluster. Caveats name changes that have too many layouts to search."""
 
     found: tuple[Upgrade, ...]
     too_large: tuple[Caveat, ...] = ()
@@ -279,7 +280,7 @@ class Upgrades:
 
 
 def upgrades(request: PlanRequest, offer: Offer, chosen: Outcome) -> Upgrades:
-    """Return the gain of each change of the chosen cluster: more nodes, twice the network, more memory.
+    """Return what each change of the chosen cluster would save: more nodes, twice the network bandwidth, more memory.
 
     Args:
         request: The plan request.

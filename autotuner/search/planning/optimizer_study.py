@@ -33,7 +33,7 @@ from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSpe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """A global batch size and a number of data-parallel ranks that an optimizer study tries together."""
+    """A pair of global batch size and number of data-parallel ranks that an optimizer study tries."""
 
     global_batch_size: int
     data_parallel_degree: int
@@ -49,7 +49,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starts:
-    """Batch sizes and data-parallel degrees that an optimizer study may try, and reasons why others are left out."""
+    """The pairs of batch size and data-parallel degree that a study may try for each optimizer.
+
+    It also has the reasons why other pairs are left out.
+    """
 
     scales: Mapping[OptimizerName, tuple[Scale, ...]]
     """Legal scales (batch size and data-parallel degree) by optimizer. An optimizer without a legal scale is
@@ -83,7 +86,7 @@ def starts_of(request: OptimizerStudyRequest) -> Starts:
 
 
 def with_trials(study: StudyRun, trials: Sequence[OptimizerTrial]) -> StudyRun:
-    """Return a study run that includes its trials, and the reasons why some combinations of its space are not tried."""
+    """Return the study run with its trials, and with the reasons why some combinations of its space are not tried."""
     return replace(study, progress=StudyProgress(trials=tuple(trials), refusals=starts_of(study.request).refusals))
 
 
@@ -116,7 +119,7 @@ median."""
 
 
 class Pruning:
-    """Two rules that end trials of an optimizer study early.
+    """Two rules that end trials of an optimizer study early, because they will not find a better candidate.
 
     First, a trial ends if another trial reached the target loss in less time and with fewer accelerator-hours than this
     trial has used already. Such a trial can no longer be on the Pareto front of time and accelerator-hours. Second, a
@@ -305,7 +308,7 @@ def _values(request: OptimizerStudyRequest, trial: OptimizerTrial) -> tuple[floa
 
 
 class StudyLimit(StrEnum):
-    """A limit that ends an optimizer study."""
+    """The part of its budget that an optimizer study used up, so that it ended: accelerator-hours, or candidates."""
 
     ACCELERATOR_HOURS = "accelerator_hours"
     CANDIDATES = "candidates"
@@ -313,7 +316,7 @@ class StudyLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyEnd:
-    """The end of an optimizer study: the limit that was reached, and the figures of its candidates."""
+    """The end of an optimizer study: the budget that it used up, and how many candidates reached the target."""
 
     limit: StudyLimit
     accelerator_hours: float
@@ -324,7 +327,10 @@ class StudyEnd:
 
 
 class StudyPlan:
-    """Decides the next step of an optimizer study. It starts from all trials that are stored so far."""
+    """Decides the next step of an optimizer study: which trial to run, when to end it, and when the study is done.
+
+    It starts from all trials that are stored so far, so that an interrupted study can continue.
+    """
 
     def __init__(self, study_id: str, request: OptimizerStudyRequest, trials: Sequence[OptimizerTrial]) -> None:
         self._id = study_id
@@ -334,7 +340,10 @@ class StudyPlan:
         self._pruning: Pruning | None = None
 
     def next(self) -> OptimizerTrial | StudyEnd:
-        """Return the next trial to run, or the end of the study. An interrupted trial comes before a new one."""
+        """Return the next trial to run, or the end of the study if its budget is used up.
+
+        Trials that were interrupted run before new ones.
+        """
         ended = [trial for trial in self._trials.values() if trial.state.finished]
         interrupted = [trial for trial in self._trials.values() if not trial.state.finished]
         budget, hours = self._request.budget, sum(trial.accelerator_hours for trial in ended)
@@ -350,7 +359,7 @@ class StudyPlan:
         self._trials[trial.number] = trial
 
     def spec(self, trial: OptimizerTrial) -> TrialSpec:
-        """Return the specification of a trial for the launcher.
+        """Return the specification with which the launcher starts a trial.
 
         The trial has as many steps as the study's ``max_samples`` allows.
         """

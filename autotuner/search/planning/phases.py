@@ -29,7 +29,7 @@ Axes = Mapping[str, tuple[int, ...] | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Layouts to choose from in a job of several phases, with the predicted time of each layout in each phase."""
+    """The layouts to choose from in a job of several phases, with each layout's predicted time in each phase."""
 
     layouts: tuple[Layout, ...]
     """Layouts that are compared, without repetitions."""
@@ -215,7 +215,7 @@ class PhasesQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChoice:
-    """The layout chosen for one phase of a job, with its predicted times."""
+    """The layout chosen for one phase of a job, with its predicted times and the time of the switch to it."""
 
     phase: str
     """Name of the phase."""
@@ -241,7 +241,7 @@ class PhaseChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """A sequence of layouts, one for each phase of a job, with its total time."""
+    """A sequence of layouts, one for each phase of a job, with the total time of the phases and the switches."""
 
     choices: tuple[PhaseChoice, ...]
     num_switches: int

@@ -51,7 +51,10 @@ _THREADS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProgress:
-    """The progress of a plan: how many pieces of work are done, and how many are known so far."""
+    """The progress of a plan's computation: how many pieces of work are done, and how many are known so far.
+
+    A piece of work is, for example, the search of the layouts of a few clusters.
+    """
 
     num_done: int = 0
     num_known: int = 0
@@ -64,7 +67,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A cluster in a plan, compared with the other clusters."""
+    """A cluster in a plan, with its best layout, its predicted run, and its chance to be the best cluster."""
 
     cluster: str
     """Name of the cluster, such as the short form of a catalog cluster."""
@@ -91,7 +94,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The result of a plan: it recommends a cluster for a training run. Nothing here was measured."""
+    """The result of a plan: clusters for a training run, the recommended one first. Nothing here was measured."""
 
     contenders: tuple[Candidate, ...]
     """Clusters on which a layout fits. The cluster with the least expected loss comes first, and is the recommended
@@ -280,7 +283,7 @@ def _contenders(
 
 @value
 class PlanRun(Run):
-    """A plan that is computed in the background and stored. The same question, code and catalog give the same id."""
+    """A plan that is computed in the background and stored. Its id is a hash of request, code and catalog."""
 
     kind: Literal["plan"] = "plan"
     request: PlanRequest

@@ -40,7 +40,7 @@ _S_PER_HOUR = 3600.0
 
 @value
 class Goal:
-    """The training run to plan: its number of tokens, deadline and price limit."""
+    """The goal of a training run: its number of tokens, its deadline and its price limit."""
 
     num_tokens: Annotated[float, Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
     """Number of tokens that the model is trained on."""
@@ -103,7 +103,7 @@ MOST_CLUSTERS = 512
 
 @value
 class ChangePrices:
-    """Prices of changes that would improve a cluster (faster network, more memory), for which no price list exists."""
+    """Prices of changes to a cluster (faster network, more memory), as assumptions, because no price list has them."""
 
     network_share: Annotated[Share, Flag("network-price-share")] = 0.10
     """Share of the network in a cluster's price. Twice the bandwidth costs this share once more. The default is an

@@ -22,7 +22,7 @@ _IN_GROUPS = " in groups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One layout option, or a combination of options such as the sharding, that tables and charts vary."""
+    """One layout option, or a combination such as the sharding, by which tables and charts arrange layouts."""
 
     name: str
     """Name of the axis in URLs: ``tp``, ``recompute``."""
@@ -34,7 +34,7 @@ class Axis:
     """A function that returns the value of a layout."""
 
     def in_order(self, values: Iterable[Value]) -> tuple[Value, ...]:
-        """Return each value once, in order: numbers from the smallest, words from the simplest (such as ``none``)."""
+        """Return each value once, sorted: numbers from the smallest, words from the simplest (such as ``none``)."""
         if self.words:
             return tuple(sorted(set(values), key=lambda value: self.words.index(str(value))))
         return tuple(sorted(set(values), key=int))
@@ -52,7 +52,7 @@ def axis_named(name: str) -> Axis:
 
 
 def varied_axes(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
-    """Return the axes in which at least two of these layouts have different values."""
+    """Return the axes (layout options) in which at least two of these layouts have different values."""
     return tuple(axis for axis in AXES.values() if len({axis.read(layout) for layout in layouts}) > 1)
 
 

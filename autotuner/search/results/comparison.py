@@ -50,7 +50,7 @@ _MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One layout to compare with others, with its job, its prediction and, if there is one, its trial."""
+    """One layout in a comparison of layouts, with its job, its prediction and, if a trial ran it, this trial."""
 
     layout: Layout
     job: Job
@@ -75,7 +75,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Step time, throughput, MFU and memory of a layout: measured if possible, else estimated or predicted."""
+    """Step time, throughput, MFU and memory of a layout: measured if a trial ran it, else estimated or predicted."""
 
     source: FiguresSource
     """Source of the figures."""
@@ -95,7 +95,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """The amount by which the fastest layout of a comparison is faster than another layout."""
+    """The relative gain of the fastest layout of a comparison over one other layout, and whether it is beyond noise."""
 
     gain: float
     """Gain of the fastest layout over this one, as a share of this layout's rate."""
@@ -107,7 +107,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of the step time of one of the compared layouts."""
+    """A part of the step time of a compared layout, such as its exposed communication, in seconds."""
 
     name: str
     kind: PartKind
@@ -116,7 +116,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shift:
-    """The time difference of one part of the step between two layouts.
+    """The difference of one part of the step time between two layouts, in seconds.
 
     It is below 0 if the faster layout spends less time on this part.
     """
@@ -127,7 +127,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedLayout:
-    """One of the layouts of a comparison, with its figures and the parts of its step."""
+    """One of the layouts of a comparison, with its figures, its step's parts, and its difference from the fastest."""
 
     letter: str
     """Letter that stands for the layout in sentences."""
@@ -298,7 +298,7 @@ def measured_parts(
 ) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]] | None:
     """Return the parts of each trial's step, and their source: ``measured`` or ``simulated``.
 
-    All trials have the same parts in the same order. If every trial has a profiled step, the parts come from the
+    All trials get the same parts in the same order. If every trial has a profiled step, the parts come from the
     profiles; else they are the phases of timed steps. Return None if a trial has neither, or if a trial was a proxy
     trial, which runs a smaller layout.
     """

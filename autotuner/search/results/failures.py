@@ -24,7 +24,7 @@ become stationary late."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """A suggestion that may avoid the failures of a group: a similar layout that ran, or a longer time limit."""
+    """A way to avoid the failures of a group of trials: a similar layout that ran, or a longer time limit."""
 
     died: Layout
     """Failed layout that is nearest to a successful one. Without ``trial`` and ``layout``: the failed layout with the
@@ -90,7 +90,7 @@ def _fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | Non
 # ---------------------------------------------------------------- groups
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:
-    """A trial that failed, with its message."""
+    """A trial that failed, with its error message and the rank that failed first."""
 
     trial: int
     """Number of the trial in its sweep."""
@@ -104,7 +104,7 @@ class FailedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """An option value that most failed trials of a group have, and that is more frequent there than by chance."""
+    """An option value that most failed trials of a group have, but few successful ones: it may be the cause."""
 
     choice: str
     """Name of the choice: ``recompute``."""
@@ -118,7 +118,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisive:
-    """The quantity that caused a group of failures (memory, time or attempts), compared with its limit."""
+    """The figure that explains a group of failures (memory, time or attempts), and the limit that it exceeded."""
 
     unit: Literal["bytes", "s", "attempts"]
     """Unit of the figures: predicted peak bytes of trials that ran out of memory, predicted seconds of the fewest steps
@@ -133,7 +133,7 @@ class Decisive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Failed trials of a sweep that have the same cause."""
+    """Failed trials of a sweep that have the same cause, with their common options and a possible remedy."""
 
     kind: FailureKind
     """Kind of the failures. Two groups of one kind differ in their trials' messages."""

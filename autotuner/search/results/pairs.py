@@ -26,7 +26,7 @@ MeasuredLayouts = tuple[LayoutColumns, Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairEffect:
-    """The effect of changing one option on the throughput of otherwise equal layouts. Every number was measured."""
+    """The measured effect on throughput of changing one option, over all pairs of layouts that are equal otherwise."""
 
     subject: str
     """Name of the changed choice: ``recompute``, or ``tensor → pipeline`` for ranks that moved from one axis to the
@@ -50,7 +50,7 @@ class PairEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRules:
-    """Effects of single options, from pairs of measured layouts that differ in nothing else."""
+    """Measured effects of single options on throughput, from pairs of layouts that differ in nothing else."""
 
     num_measured: int
     """Number of layouts with a measured step time."""
@@ -59,7 +59,7 @@ class MeasuredRules:
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> Self:
-        """Return the effects of single options among the trials of a sweep.
+        """Return the measured effects of single options on throughput, from the trials of a sweep.
 
         Only trials that measured the full-size layout count; repeats of a layout are left out.
         """
@@ -70,7 +70,7 @@ class MeasuredRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairAxis:
-    """The difference between two otherwise equal layouts: another value of one option, or of two parallel degrees."""
+    """A way in which two otherwise equal layouts can differ: in one option, or in two parallel degrees."""
 
     subject: str
     fields: tuple[str, ...]

@@ -58,7 +58,10 @@ class Reached:
 
     @classmethod
     def of(cls, trial: Trial, request: SweepRequest) -> Reached:
-        """Return the results of a trial that was measured or estimated, by the rules of its sweep."""
+        """Return the results of a trial that was measured or estimated, as its sweep counts them.
+
+        If the sweep has a fault trace (injected link faults), they are the results under these faults.
+        """
         reached = trial.reached
         assert reached is not None, "it was measured, and estimated where less of it ran"
         counted = request.objective.counted(reached)
@@ -87,7 +90,7 @@ def _price(request: SweepRequest, tokens_per_s: float) -> float | None:
 
 
 def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[RankedTime]:
-    """Return the step times and repeats of the ranked trials of a sweep, best first, without the trials themselves.
+    """Return the step times of a sweep's ranked trials and of their repeats, best first, without other trial data.
 
     Args:
         objective: Objective of the sweep.
@@ -132,7 +135,7 @@ _GRID = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The certainty of a trial's rank: its probability to be the best, a tie with the best, and its error."""
+    """The certainty of a trial's rank: its probability to be the best, whether it ties with the best, and its error."""
 
     probability_best: float
     """Probability that this trial's layout is the best of the ranked ones, 0..1. The probabilities sum to 1."""

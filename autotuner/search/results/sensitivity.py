@@ -21,7 +21,7 @@ _NOTHING = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """The shares of the variance of some values, 0..1, that each choice and all choices together explain."""
+    """The shares of the variance of some values that choices explain, 0..1: each choice, and all choices together."""
 
     alone: tuple[float, ...]
     """Share that each choice explains by itself."""
@@ -105,7 +105,7 @@ _FEWEST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """One value of an option among ranked layouts, with the best layout that has it."""
+    """One value of an option, with the number of ranked layouts that have it and the best of these layouts."""
 
     value: Value
     num_ranked: int
@@ -118,7 +118,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importance:
-    """The importance of one option: the share of the differences in throughput that it explains."""
+    """The importance of one option: the share of the variance of throughput between layouts that it explains."""
 
     name: str
     """Name of the choice in URLs: ``tp``."""
@@ -218,7 +218,7 @@ def _effects(trials: Sequence[Trial], request: SweepRequest) -> tuple[PairEffect
 # ---------------------------------------------------------------- two choices at a time
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One cell of a grid of two options: all trials whose layouts have a given value of both."""
+    """One cell of a grid of two options: the results of all trials whose layouts have these values of both options."""
 
     row: Value
     column: Value
@@ -236,7 +236,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """A table with the best trial for each pair of values of two options: one option in rows, one in columns."""
+    """A table of two options, one in rows and one in columns. Each cell has the best trial with this pair of values."""
 
     row_name: str
     """Name of the rows' choice in URLs: ``tp``."""
@@ -257,7 +257,7 @@ class Grid:
 
 
 def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout]) -> tuple[str, str]:
-    """Return the names of the two options to show first: the most important ones, or any options that vary.
+    """Return the names of the two options that a grid shows first: the most important ones, else others that vary.
 
     Args:
         importance: Importance of options, highest first.

@@ -25,7 +25,7 @@ _WORTHWHILE = 0.01
 
 
 class Role(StrEnum):
-    """The reason why the answer of a sweep compares a ranked layout with the best layout."""
+    """The reason to compare a layout with the best one: it is in use, next in rank, simpler, or as good."""
 
     IN_USE = "in_use"  # the layout that runs today
     NEXT = "next"  # one of the ranks that follow
@@ -59,7 +59,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The reasons why the best layout is faster than one other ranked layout (the rival)."""
+    """The reasons why the best layout is faster than another one (the rival): the step parts that differ."""
 
     rival: Rival
     """Rival with which the best layout is compared: the layout that runs today; else the first one that is certainly
@@ -105,7 +105,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepAnswer:
-    """The answer of a sweep, and the improvement that further trials are expected to bring."""
+    """The answer of a sweep (its best layout so far), and the improvement that further trials are expected to bring."""
 
     answer: Answer | None
     """Answer of the sweep; None before a trial has a rank."""
@@ -217,7 +217,7 @@ def _shifts(both: tuple[Trial, Trial]) -> tuple[PartsAre, Sequence[Shift], tuple
 # ---------------------------------------------------------------- how right the predictions were
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedTrial:
-    """A trial whose measured result is compared with the prediction that was made before the trial ran."""
+    """A trial with its predicted and its measured figures. The prediction was made before the trial ran."""
 
     trial: int
     """Number of the trial in its sweep."""
@@ -248,7 +248,7 @@ class ComparedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """The accuracy of a sweep's predictions: how close they were to the results of its trials."""
+    """The accuracy of a sweep's predictions: how close the predictions were to the results of its trials."""
 
     trials: tuple[ComparedTrial, ...]
     """Measured trials, by number."""

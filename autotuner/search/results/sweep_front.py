@@ -26,7 +26,7 @@ from autotuner.search.sampler.pareto import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The relative difference of one metric between two trials."""
+    """The relative difference of one metric between two trials of a sweep."""
 
     metric: Metric
     share: float
@@ -34,7 +34,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trade:
-    """A step from one trial on the Pareto front to another, which improves some metrics and worsens others."""
+    """A step from one trial on the Pareto front to another trial on it. It improves some metrics and worsens others."""
 
     trial: int
     """Number of the trial to which the step leads."""

@@ -26,7 +26,7 @@ _MOST = 64
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SweepTrials:
-    """All trials of a sweep at one moment, with a cache of values that were computed from them.
+    """All trials of a sweep as read at one moment, with a cache of values that were computed from them.
 
     The trials do not include the measurements of single steps.
     """
@@ -48,7 +48,7 @@ class SweepTrials:
 
 
 class SweepTables:
-    """Returns tables of ranked and untried layouts of sweeps. Helper processes predict the layouts.
+    """Makes the tables of ranked and of untried layouts of sweeps. Helper processes predict the layouts.
 
     Any thread may use one object.
     """
@@ -59,7 +59,7 @@ class SweepTables:
         self._predicted: OrderedDict[str, BestLayouts] = OrderedDict()
 
     def ranked(self, sweep: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
-        """Return the table rows of the trials that have a rank, best first."""
+        """Return a table row for each trial of the sweep that has a rank, best first."""
         return trials.once("ranked", lambda: ranked_rows(sweep.request, trials.trials))
 
     def untried(self, informed: Sweep, trials: SweepTrials) -> tuple[TableRow, ...]:
@@ -77,14 +77,14 @@ class SweepTables:
         return trials.once("untried", lambda: untried_rows(informed.request, predicted.rows, trials.trials))
 
     def knows(self, sweep: Sweep) -> bool:
-        """Return whether the predictions of the sweep's space are in the cache."""
+        """Return True if the predictions of the sweep's space are in the cache, so that tables need no computation."""
         with self._mutex:
             return sweep.id in self._predicted
 
     def predicted(self, informed: Sweep) -> BestLayouts:
-        """Return the best predicted layouts of a sweep's space, and how many layouts are legal and how many fit.
+        """Return the best predicted layouts of a sweep's space, and how many layouts are legal and fit in memory.
 
-        The method raises the same errors as ``untried``.
+        The result is computed in a helper process and then cached. The method raises the same errors as ``untried``.
 
         Args:
             informed: The sweep, whose job is calibrated by its trials.

@@ -240,7 +240,7 @@ class TableQuery:
 # ---------------------------------------------------------------- what a table says in JSON
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableColumn:
-    """The description of one column of a table."""
+    """The description of one column of a sweep's table: its name, meaning and unit."""
 
     name: str
     """Name of the column in rows and in queries."""

@@ -46,7 +46,7 @@ class TableRow:
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
-        """The measurement or estimate by which the layout is ranked; None if there is no trial or no result."""
+        """The trial's measurement or estimate, by which the layout is ranked; None without a trial or a result."""
         return None if self.trial is None else self.trial.reached
 
     @property
@@ -86,7 +86,7 @@ class TableRow:
 
     @property
     def footprint(self) -> Footprint | None:
-        """Resource cost (power, price, emissions) of the layout: from its trial, or modelled without a trial.
+        """Resource cost (power, price, emissions) of the layout: from its trial, or modelled if it has no result.
 
         None if the trial was stored before this field existed.
         """
@@ -196,7 +196,7 @@ class Column:
 
     @property
     def is_figure(self) -> bool:
-        """True if the values are measured or computed numbers, which a query cannot usefully compare with ``=``."""
+        """True if the values are measured or computed numbers. A query should compare them with ``<``, not ``=``."""
         return self.unit not in ("count", "word", "text")
 
     def key(self, row: TableRow) -> tuple[int, float | str]:

@@ -23,7 +23,7 @@ from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """The hardware and software that trials ran on: accelerator, links, software stack and trainer."""
+    """The hardware and software on which trials ran: accelerator, links, software stack and trainer."""
 
     accelerator: str
     """Name of the device."""
@@ -54,7 +54,7 @@ class Platform:
         )
 
     def differences(self, other: Platform) -> int:
-        """Return how many of these three differ between two platforms: accelerator, links, and software (0 to 3)."""
+        """Return in how many of three things two platforms differ: accelerator, links, and software (0 to 3)."""
         links = (self.intra_node_link, self.inter_node_link) != (other.intra_node_link, other.inter_node_link)
         software = (self.stack, self.trainer) != (other.stack, other.trainer)
         return (self.accelerator != other.accelerator) + links + software
@@ -71,8 +71,9 @@ _LEAST = 0.7
 def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
     """Return the factor by which standard deviations must grow so that 80 % intervals contain 80 % of the errors.
 
-    Runs of one job have similar errors. Therefore n runs of a job weigh as much as sqrt(n) independent runs. The factor
-    is at least 0.7. If there are few jobs, it is moved towards 1.
+    Use it to widen prediction intervals that were too narrow. Runs of one job have similar errors. Therefore n runs of
+    a job weigh as much as sqrt(n) independent runs. The factor is at least 0.7. If there are few jobs, it is moved
+    towards 1.
 
     Args:
         errors: Errors of the logarithms of predicted times, one per run. The prediction of a run was made without runs
@@ -87,7 +88,7 @@ def interval_scale(errors: Floats, deviations: Floats, jobs: Integers) -> float:
 
 
 def needed_scale(errors: Floats, deviations: Floats, weights: Floats) -> float:
-    """Return the factor by which standard deviations must grow so that 80 % intervals contain 80 % of the weight.
+    """Return the factor by which standard deviations must grow so that 80 % intervals hold 80 % of weighted errors.
 
     Args:
         errors: Errors of the logarithms of predictions.
@@ -116,7 +117,7 @@ _Ran: TypeAlias = tuple[Job, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearntFactor:
-    """A factor learnt from trials: actual time divided by the time predicted for a typical platform."""
+    """A correction factor learnt from trials: actual time divided by the time predicted for a typical platform."""
 
     factor: float
     """Factor on the predicted time. Above 1, measured times are longer."""
@@ -128,7 +129,7 @@ class LearntFactor:
 
     @classmethod
     def of(cls, factor: float, deviation: float) -> LearntFactor:
-        """Return the factor with its 80 % interval.
+        """Return the correction factor with its 80 % interval.
 
         Args:
             factor: Median of the factor.
@@ -140,7 +141,7 @@ class LearntFactor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """The calibration of one platform from the stored trials on it, and the accuracy of predictions on it."""
+    """The calibration of one platform's predictions by the stored trials on it, and their accuracy."""
 
     platform: Platform
     num_trials: int
@@ -160,9 +161,9 @@ class Lesson:
     @property
     @derived
     def whole_step(self) -> LearntFactor | None:
-        """Ratio of the actual to the predicted time of whole steps, with its interval.
+        """Actual time of whole steps divided by their predicted time, with its interval.
 
-        It is null if every trial ran out of memory.
+        The result is None if every trial ran out of memory.
         """
         known = self.calibration
         return None if known is None else LearntFactor.of(known.factor, known.deviation)
@@ -170,7 +171,7 @@ class Lesson:
     @property
     @derived
     def parts(self) -> dict[str, LearntFactor]:
-        """Factor of each part of a step, by name of the part: its actual time divided by its predicted time.
+        """Correction factor of each part of a step, by name of the part: its actual time divided by its predicted time.
 
         The factor is relative to ``whole_step``: a factor of 1 means that the part is as wrong as the whole step. If
         the trials say nothing about a part, its factor is about 1 with a wide interval.
@@ -180,7 +181,7 @@ class Lesson:
 
 
 class Learnt:
-    """Calibrates predictions with the results of stored trials. Each stored job is predicted once, when first needed.
+    """Calibrates predictions by the results of stored trials. Each stored job is predicted once, when first needed.
 
     Args:
         past: Stored trials in any order. The predictions of their jobs ignore earlier calibrations, because an earlier
@@ -193,7 +194,7 @@ class Learnt:
         self._calibrations: dict[_Ran, Calibration | None] = {}
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
-        """Return the job with a calibration from the stored trials. It replaces an earlier calibration of the job.
+        """Return the job with a calibration from the stored trials, which replaces an earlier calibration of the job.
 
         Args:
             job: The job to be predicted.

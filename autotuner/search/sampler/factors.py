@@ -57,7 +57,7 @@ information as one with this share."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TimedRuns:
-    """The measured times of the runs of one job, with their predictions for a typical cluster.
+    """The measured times of one job's runs, and their predicted times on a typical cluster (without calibration).
 
     If the parts of a run were measured, each part is one observation. Otherwise the whole step is one observation.
     """
@@ -86,7 +86,7 @@ class TimedRuns:
 
     @classmethod
     def of(cls, job: Job, runs: Sequence[PastTrial]) -> TimedRuns:
-        """Return the timed runs of a job. Runs without a step time are left out.
+        """Return the measured times of a job's runs with their predictions. Runs without a step time are left out.
 
         Args:
             job: The job, without a calibration.
@@ -110,7 +110,7 @@ class TimedRuns:
         )
 
     def linear(self, factors: Floats) -> tuple[Floats, Floats]:
-        """Return a linear model of the observations' errors, which is exact at the given factors.
+        """Return a linear model of the observations' errors as a function of the factors, exact at the given factors.
 
         An error is the logarithm of the measured time divided by the predicted time.
 
@@ -195,7 +195,10 @@ def _told_apart(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, f
 
 
 def factor_deviations(job: Job) -> Floats:
-    """Return the prior standard deviation of the logarithm of each factor, in the order of ``FACTORS``."""
+    """Return the prior standard deviation of the logarithm of each correction factor, in the order of ``FACTORS``.
+
+    A correction factor is the true time of a part of a step divided by its predicted time.
+    """
     known, accelerator = part_deviations(job), job.cluster.accelerator
     emulation = _EMULATION_MEASURED if accelerator.peak_is_measured else _EMULATION
     emulation = emulation if accelerator.kind == "cpu" else 0.0
@@ -204,7 +207,7 @@ def factor_deviations(job: Job) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Factors:
-    """The factors of one job, learnt from runs: true time divided by predicted time, for each part of a step."""
+    """The correction factors of one job, learnt from runs: true by predicted time, for each part of a step."""
 
     mean: Floats
     """Mean of each factor's logarithm, in units of its prior deviation."""
