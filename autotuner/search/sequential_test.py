@@ -41,9 +41,10 @@ _MAD = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sitting:
-    """A summary of the runs of one layout in one session: their number, mean, and sum of squared deviations.
+    """A summary of one layout's runs in one session: their number, their mean log throughput, and their scatter.
 
-    A session is a group of runs that follow each other, such as the runs of one night.
+    A session is a group of runs that follow each other, such as the runs of one night. The scatter is the sum of the
+    squared distances from the mean.
     """
 
     num_runs: int
@@ -55,10 +56,10 @@ class Sitting:
 
 
 def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
-    """Return a summary of each session (group of runs of one layout).
+    """Return a summary (number, mean and scatter) of the runs of each session. Outliers are moved towards the median.
 
-    Outliers in a session are moved towards the median of the session. The distance from which a run counts as an
-    outlier is computed from all sessions together.
+    The median is that of the outlier's session. The distance from which a run counts as an outlier is computed from all
+    sessions together.
 
     Args:
         groups: Logarithms of the throughput of the runs, one array per session.
@@ -133,7 +134,7 @@ class Belief:
     """Standard deviation between runs, for each combination."""
 
     def log_likelihoods(self, changes: Sequence[float]) -> list[float]:
-        """Return the log likelihood of the runs for each given change, up to an additive constant.
+        """Return the log likelihood of the measured runs under each given change of throughput, up to one constant.
 
         Args:
             changes: Logarithms of the candidate's throughput divided by the reference's throughput.
@@ -144,20 +145,26 @@ class Belief:
         return [float(value) for value in highest + np.log(np.exp(logs - highest[:, None]).sum(axis=1))]
 
     def reaching(self, log_likelihood: float) -> Belief:
-        """Return the mixture without those parts that stay below a given log likelihood for every possible change."""
+        """Return a smaller mixture: without the parts whose log likelihood stays below a limit for every change.
+
+        It makes later computations faster.
+
+        Args:
+            log_likelihood: The limit.
+        """
         kept = self.log_weights - np.log(self.deviations) > log_likelihood
         return Belief(**{f.name: getattr(self, f.name)[kept] for f in fields(self)})
 
     def noise(self) -> float:
-        """Return the likely standard deviation of the candidate's throughput from run to run, as a fraction."""
+        """Return the likely standard deviation from run to run of the candidate's throughput, as a fraction of it."""
         return math.exp(float(self._weights() @ np.log(self.within)))
 
     def middle(self) -> float:
-        """Return the mean of the log change of the throughput, given the runs."""
+        """Return the mean of the log change of throughput from reference to candidate, given the runs of both."""
         return float(self._weights() @ self.centres)
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Return quantiles of the log change of the throughput, given the runs.
+        """Return quantiles of the log change of throughput from reference to candidate, given the runs of both.
 
         Args:
             shares: Probabilities, 0..1. For each probability p, the true change is below the returned value with
@@ -180,7 +187,7 @@ class Belief:
 
 
 def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
-    """Return the likelihood of each change of throughput between two layouts that ran in separate sessions.
+    """Return how likely each change of throughput between two layouts is, if they ran in separate sessions.
 
     Args:
         reference: Sessions of the reference layout.
@@ -347,7 +354,7 @@ def compare(
 
 
 def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_sitting: bool = False) -> Belief:
-    """Return the likelihood of each change of throughput between two layouts, given their runs.
+    """Return how likely each change of throughput from a reference layout to a candidate is, given their runs.
 
     The arguments are those of ``compare``.
 

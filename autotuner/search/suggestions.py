@@ -96,7 +96,7 @@ _ANY_SPLIT: Mapping[str, tuple[int, ...] | None] = {
 
 
 class RemedyKind(StrEnum):
-    """A change of the search space or of the workload that reduces the memory that layouts need."""
+    """A kind of change to the search space or to the workload, by which a layout may fit in memory."""
 
     FULL_RECOMPUTATION = "full_recomputation"
     ANY_SPLIT = "any_split"  # of the ranks
@@ -106,7 +106,7 @@ class RemedyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """One or more changes of the space or of the workload, and the best layout that they allow."""
+    """Changes to the search space or to the workload by which a layout may fit, with the best layout after them."""
 
     kinds: tuple[RemedyKind, ...]
     """Kinds of changes that the remedy makes."""
@@ -118,7 +118,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargerCluster:
-    """A larger cluster of the same accelerators on which a layout of the space fits in memory."""
+    """A cluster with more nodes of the same accelerators, on which a layout of the search space fits in memory."""
 
     num_nodes: int
     accelerators_per_node: int
@@ -133,7 +133,7 @@ class LargerCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """The memory that is missing if no layout of a space fits, and changes that would help."""
+    """The memory that is missing because no layout of a space fits, and changes by which one would fit."""
 
     nearest: PredictedLayout
     """The layout of the space with the smallest peak."""
@@ -246,7 +246,7 @@ def _growing(cluster: Cluster) -> Iterator[Cluster]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Advice on a search. If layouts fit in memory: faster options outside the space. If none fits: remedies."""
+    """Advice after a search: faster options outside the space or, if no layout fits in memory, helpful changes."""
 
     not_searched: tuple[Alternative, ...] = ()
     """Options outside the space that are expected to help, the largest saving first."""
@@ -255,7 +255,7 @@ class Advice:
 
 
 def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rule] = RULES) -> Advice:
-    """Return advice on a search: faster options outside the space, or remedies if no layout fits in memory.
+    """Return advice after a search: faster options outside the space or, if none fits in memory, changes that help.
 
     Args:
         job: The job.
@@ -270,7 +270,7 @@ def advice(job: Job, space: SearchSpace, table: BestLayouts, rules: Sequence[Rul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Current:
-    """The layout that runs today, compared with the best layouts of a table."""
+    """The layout that runs today, compared with the best layouts of a prediction table."""
 
     layout: Layout
     """Layout that runs today, as it was given."""
@@ -294,7 +294,7 @@ class Current:
 def current_beside(
     layout: Layout, job: Job, *, best: PredictedLayout | None, unchanged: PredictedLayout | None
 ) -> Current:
-    """Compare the layout that runs today with the best layouts of a prediction table.
+    """Compare the layout that runs today with the best layouts of a prediction table; or say which rules it breaks.
 
     Args:
         layout: The layout that runs today.

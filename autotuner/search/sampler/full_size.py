@@ -39,9 +39,9 @@ _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyTrial:
-    """The results of a proxy trial: a trial of a smaller layout that runs in place of a full-size layout.
+    """The results of a proxy trial: a trial that runs a smaller layout in place of a full-size layout.
 
-    A trial that ran the full-size layout itself in the full-size job counts as an ordinary observation.
+    If a trial runs the full-size layout in the full-size job, its results count as an ordinary observation.
     """
 
     stands_for: Layout
@@ -59,7 +59,7 @@ class ProxyTrial:
 
 
 class FullSize:
-    """Estimates the full-size layouts of one job from the cost model and from proxy trials (trials of smaller layouts).
+    """Estimates a job's full-size layouts from the cost model and from proxy trials, which run smaller layouts.
 
     The estimate starts from a prior: the same normal distribution that gives predictions their intervals. Results of
     proxy trials make the intervals narrower. If the errors of the proxy trials are larger than the prior allows, the
@@ -149,16 +149,16 @@ class FullSize:
 
 
 def times_in_intervals(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """Return the prior of the log step times that is used for the intervals of predictions.
+    """Return the prior of each layout's log step time from which the intervals of predictions are computed.
 
-    Its standard deviations are the ones from which these intervals are computed.
+    A search uses another prior: see ``times_as_searched``.
     """
     return time_prior(layouts, predictions, interval_error(layouts, job))
 
 
 # ---------------------------------------------------------------- of a sweep
 class SmallScale:
-    """The proxy trials of a sweep: its trials run on fewer ranks than its job has.
+    """The proxy trials of a sweep whose trials run on fewer ranks than its job has. They run smaller layouts.
 
     Args:
         request: The request of the sweep, which names a cluster for its trials.
@@ -182,15 +182,14 @@ class SmallScale:
 
     @property
     def trials(self) -> ProxyTrials:
-        """The proxy trials (trials of smaller layouts), with the full-size layouts that each one stands for."""
+        """The proxy trials (trials of smaller layouts), each with the full-size layouts in whose place it runs."""
         return self._trials
 
     @cached_property
     def left_out(self) -> str:
-        """Part of a sentence that says how many legal layouts have no proxy trial, and why.
+        """End of a sentence that says how many legal layouts have no proxy trial, and why; empty if all have one.
 
-        A proxy trial runs a smaller layout in place of a full-size one. The text is empty if every layout has a proxy
-        trial.
+        A proxy trial runs a smaller layout in place of a full-size one.
         """
         if not self._trials.refused:
             return ""
@@ -212,7 +211,7 @@ class SmallScale:
         return StandIn(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
 
     def growth(self, layout: Layout) -> float:
-        """Return the ratio of two predicted step times: of a layout, and of its proxy trial (a smaller trial)."""
+        """Return the predicted step time of a layout, divided by that of its proxy trial (a smaller trial)."""
         if layout not in self._growth:
             small = self.stand_in(layout)
             few_s = predict_one(small.layout, small.job).step_time.total_s

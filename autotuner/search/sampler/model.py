@@ -47,7 +47,7 @@ _COLUMNS = ("log_predicted", "loads", "residual", "tasks")
 # ---------------------------------------------------------------- tasks
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Correlations between tasks (jobs with their trainers): how well an error in one task predicts it in another."""
+    """Correlations between tasks (jobs with their trainers): how far an error in one task holds for another."""
 
     factor: float
     """Correlation of the same factor in two tasks."""
@@ -70,7 +70,7 @@ distinguish 0 from 1."""
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TaskSimilarity:
-    """Correlations between the errors of tasks. A task is a job with its trainer.
+    """Correlations between the prediction errors of tasks. A task is a job with the trainer that runs it.
 
     The job whose layouts are searched is task 0.
     """
@@ -82,7 +82,7 @@ class TaskSimilarity:
 
     @classmethod
     def of_one_task(cls, num_factors: int) -> TaskSimilarity:
-        """Return the similarity for a model with a single task (a job with its trainer)."""
+        """Return the similarity for a search that uses trials of one task (a job with its trainer) only."""
         return cls(factors=np.ones((num_factors, 1, 1)), residual=np.ones((1, 1)))
 
     @classmethod
@@ -137,7 +137,7 @@ def _equal(values: Sequence[object], otherwise: float) -> Floats:
 # ---------------------------------------------------------------- model
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Estimate:
-    """Normal distributions of a log quantity (step time or peak memory), one for each of some layouts."""
+    """Mean and variance of a log quantity (step time or peak memory) of some layouts, as normal distributions."""
 
     mean: Floats
     variance: Floats
@@ -145,7 +145,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Points:
-    """Layouts as inputs of the Gaussian model: the log prediction, the effect of each factor, and the task of each.
+    """Layouts as inputs of the Gaussian model: for each, its log prediction, the effect of each factor, and its task.
 
     A task is a job with the trainer that runs it.
     """
@@ -171,19 +171,19 @@ class Points:
         return variance
 
     def take(self, index: Integers) -> Points:
-        """Return the points at these indices."""
+        """Return the points at these indices, in the order of ``index``."""
         return Points(layouts=self.layouts.take(index), **{name: getattr(self, name)[index] for name in _COLUMNS})
 
     @classmethod
     def concatenate(cls, some: Sequence[Points]) -> Points:
-        """Return the points of several sets as one set, in their order."""
+        """Return one set with the points of all given sets, in their order."""
         columns = {name: np.concatenate([getattr(one, name) for one in some]) for name in _COLUMNS}
         return cls(layouts=concatenate([one.layouts for one in some]), **columns)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Related:
-    """Layouts of several tasks (jobs with their trainers), with the correlations between these tasks."""
+    """Points of several tasks (layouts of jobs with their trainers), with the correlations between these tasks."""
 
     points: Points
     similarity: TaskSimilarity
@@ -192,9 +192,9 @@ class Related:
         return len(self.points)
 
     def take(self, index: Integers) -> Related:
-        """Return the points at these indices.
+        """Return the points at these indices. The correlations between their tasks stay the same.
 
-        The correlations between tasks (jobs with their trainers) are those of this object.
+        A task is a job with the trainer that runs it.
 
         Args:
             index: Indices of the points.
@@ -204,7 +204,7 @@ class Related:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prior:
-    """The prior of the Gaussian model: a distribution for every layout of a table, before any trial.
+    """The prior of the Gaussian model: a normal distribution for each layout of a table, as it is before any trial.
 
     The modelled quantity is the logarithm of the step time or of the peak memory.
     """
@@ -221,9 +221,7 @@ class Prior:
     """Share of the residual variance that similar layouts have in common."""
 
     def points(self, rows: Integers) -> Points:
-        """Return some layouts of the table as points of the Gaussian model.
-
-        The points belong to task 0, which is the job that is searched.
+        """Return some layouts of the table as points (inputs of the Gaussian model) of task 0, the searched job.
 
         Args:
             rows: Indices of the layouts in the table.
@@ -237,7 +235,7 @@ class Prior:
         )
 
     def seen(self, rows: Integers, related: Related | None) -> Related:
-        """Return some layouts of the table as points of the Gaussian model, followed by the points of other tasks.
+        """Return some layouts of the table as points (inputs of the Gaussian model), then the points of other tasks.
 
         Args:
             rows: Indices of the layouts in the table.
@@ -274,7 +272,7 @@ class Prior:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Posterior:
-    """The posterior of the Gaussian model: a distribution for every layout after some layouts were measured.
+    """The posterior of the Gaussian model: a normal distribution for each layout, after some layouts were measured.
 
     The modelled quantity is the logarithm of the step time or of the peak memory.
     """
@@ -289,7 +287,7 @@ class Posterior:
 
     @property
     def surprise(self) -> float:
-        """Sum of the squared prediction errors, each in standard deviations, after correlations are removed.
+        """Sum of squared prediction errors, each divided by its standard deviation, after correlations are removed.
 
         If the prior is right, the expected sum is the number of observations.
         """
@@ -307,9 +305,9 @@ class Posterior:
         return Estimate(mean=points.log_predicted + explained @ self.whitened, variance=np.maximum(variance, 0.0))
 
     def shared_variance(self, rows: Integers) -> float:
-        """Return the mean covariance between two different layouts; 0 for a single layout.
+        """Return the part of the variance that all these layouts have in common: the mean covariance of two of them.
 
-        A shared error moves all layouts alike, so that it does not change their order.
+        An error that is common to all layouts does not change their order. The result is 0 for a single layout.
 
         Args:
             rows: Indices of the layouts in the table.
@@ -322,7 +320,7 @@ class Posterior:
         return float((covariance.sum() - np.trace(covariance)) / (len(rows) * (len(rows) - 1)))
 
     def at_all_rows(self) -> Estimate:
-        """Return the approximate mean and variance for every layout of the table, fast enough for a million layouts.
+        """Return the approximate mean and variance for each layout of the table; fast enough for a million layouts.
 
         The approximation ignores that similar layouts have similar residual errors.
         """
@@ -392,10 +390,10 @@ def layout_similarity(left: LayoutColumns, right: LayoutColumns) -> Floats:
 
 
 def student_noise(covariance: Floats, errors: Floats, own_variance: Floats, *, only_above: bool = False) -> Floats:
-    """Return the variance of normal noise that replaces Student-t noise, so that outliers count less.
+    """Return noise variances for a normal model in which outliers count less, as under Student-t noise.
 
-    The variance is found by expectation maximisation (Lange, Little and Taylor 1989, Robust statistical modeling using
-    the t distribution, section 3).
+    The variances are found by expectation maximisation (Lange, Little and Taylor 1989, Robust statistical modeling
+    using the t distribution, section 3).
 
     Args:
         covariance: Covariance of the observations without their noise, shape (n, n).

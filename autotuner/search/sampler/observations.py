@@ -33,7 +33,7 @@ sampler with proxies ran the proxy, and a trial of any other sampler ran the lay
 
 @dataclass(frozen=True, kw_only=True)
 class SmallEvidence:
-    """Results of trials, by row of the table of layouts.
+    """Results of a search's trials so far, by index of the layout in the table.
 
     Either all trials ran the full-size layouts, or all were proxy trials, which run smaller layouts in their place.
     """
@@ -51,7 +51,7 @@ class SmallEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(SmallEvidence):
-    """Results of trials that ran full-size layouts. Results of proxy trials (smaller layouts) are in ``small``."""
+    """Results of trials of full-size layouts so far; ``small`` has those of proxy trials (smaller layouts)."""
 
     tried: frozenset[int]
     """Rows that have a trial of any state and size, and rows equal to them."""
@@ -61,7 +61,7 @@ class Evidence(SmallEvidence):
 
 
 class EvidenceReader:
-    """Reads the results of Optuna trials for the rows of a table of layouts.
+    """Converts the trials of an Optuna study into results by index of the layout in a table.
 
     Args:
         layouts: The table of layouts.

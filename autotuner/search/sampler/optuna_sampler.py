@@ -184,12 +184,12 @@ class LayoutSampler(BaseSampler):
 
     # ------------------------------------------------------------------ what objectives and callbacks call
     def suggest(self, trial: Trial) -> Layout:
-        """Return the layout that a trial should run; call it in the objective function of ``study.optimize``."""
+        """Return the layout that an Optuna trial should run; call it in the objective function of the study."""
         spaces = cast("dict[str, CategoricalDistribution]", self.distributions)
         return from_plain(Layout, {name: trial.suggest_categorical(name, spaces[name].choices) for name in spaces})
 
     def remaining_gain(self, study: Study) -> float:
-        """Return the fraction by which the next trial is expected to raise the best value.
+        """Return the relative increase of the best value that is expected from the next trial, such as 0.02 for 2 %.
 
         The result is infinite before the first measurement, and 0.0 if no untried layout is likely to fit in memory.
         """
@@ -221,7 +221,7 @@ class LayoutSampler(BaseSampler):
     def propose(
         self, trials: Iterable[FrozenTrial], promised: Mapping[int, Mapping[str, Any]] | None = None
     ) -> Proposal | None:
-        """Return the row to try next; None if every row was tried or is not likely to fit in memory.
+        """Return the row (layout) to try next; None if every row was tried or is not likely to fit in memory.
 
         Args:
             trials: Trials of one study.
@@ -235,7 +235,7 @@ class LayoutSampler(BaseSampler):
         return proposal
 
     def propose_among(self, rows: Integers, trials: Iterable[FrozenTrial]) -> Proposal | None:
-        """Return which of the given rows to try next; None if each of them was tried or is not likely to fit in memory.
+        """Return which of these rows (layouts) to try next; None if each was tried or is not likely to fit in memory.
 
         Args:
             rows: Indices of rows of the table.

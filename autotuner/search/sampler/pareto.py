@@ -55,16 +55,16 @@ _MOST_AT_ONCE = 1 << 21
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Boxes:
-    """Axis-parallel boxes, given by their lower and upper corners: shape (boxes, dimensions).
+    """Boxes with edges parallel to the axes, given by their lower and upper corners: shape (boxes, dimensions).
 
-    Upper bounds may be infinite.
+    Upper corners may be infinite.
     """
 
     low: Floats
     high: Floats
 
     def volumes_below(self, points: Floats) -> Floats:
-        """Return, for each point, the total volume of the parts of the boxes that the point dominates.
+        """Return, for each point, the volume that the point dominates inside the boxes, summed over all boxes.
 
         A point dominates the part of a box in which all coordinates are lower than those of the point.
 
@@ -128,7 +128,10 @@ LEAST_MARGIN = 1e-3
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Frontier:
-    """A set of points and a reference point below them, for computing the hypervolume that the points dominate."""
+    """Points of a Pareto front, and a reference point below them. Together they define a hypervolume.
+
+    The hypervolume is the volume of the space above the reference in which some point is better in every dimension.
+    """
 
     points: Floats
     """Values of the points: shape (points, dimensions). Higher is better; a point that is not above the reference does
@@ -138,12 +141,19 @@ class Frontier:
 
     @classmethod
     def of(cls, points: Floats, reference: Floats) -> Self:
-        """Return the frontier of these points. Points that another point dominates are left out."""
+        """Return the frontier of these points, without the points that another point dominates.
+
+        A point dominates another if it is at least as good in every dimension and better in one.
+
+        Args:
+            points: Shape (points, dimensions); higher is better.
+            reference: Lower bound for each dimension.
+        """
         return cls(points=points[non_dominated(points)], reference=reference)
 
     @cached_property
     def boxes(self) -> Boxes:
-        """Boxes that fill the part of the space above the reference that no point dominates."""
+        """Boxes that fill the space above the reference where a new point would extend the Pareto front."""
         return open_boxes(self.points, self.reference)
 
     @cached_property
@@ -164,7 +174,7 @@ class Frontier:
 
 
 def reference_below(points: Floats) -> Floats:
-    """Return a reference point for the hypervolume that these points dominate.
+    """Return a reference point for the hypervolume of these points: a corner below the Pareto front.
 
     In each dimension, the reference is lower than the lowest value on the points' Pareto front. The distance is a tenth
     of the range of the front.
@@ -207,7 +217,7 @@ def trial_values(objective: Objective, metrics: Sequence[Metric], trials: Iterab
 def on_front(objective: Objective, trials: Iterable[Trial]) -> list[Trial]:
     """Return the trials on the Pareto front of the objective's metrics, in the given order.
 
-    No other trial dominates a trial on the front.
+    For such a trial, no other trial is at least as good in all metrics and better in one.
     """
     every = trial_values(objective, objective.front, trials)
     return [one.trial for one, stays in zip(every, non_dominated(log_values(every)), strict=True) if stays]
@@ -230,7 +240,7 @@ def adds_to_front(values: Sequence[float], others: Iterable[Sequence[float]]) ->
 
 
 def log_values(every: Sequence[Valued]) -> Floats:
-    """Return the logarithms of all values: shape (trials, metrics)."""
+    """Return the logarithms of each trial's values in the metrics of a Pareto front: shape (trials, metrics)."""
     values: Floats = np.log(np.array([one.values for one in every], dtype=np.float64))
     return values if every else np.empty((0, 1))
 
@@ -264,7 +274,7 @@ _LEAST_DEVIATION = 1e-9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcomes:
-    """The possible results of each layout in all metrics of a Pareto front, given its uncertain step time."""
+    """The uncertain results of layouts in the metrics of a Pareto front. They depend on the uncertain step time."""
 
     log_worth: Floats
     """Logarithms of shape (rows, metrics). For a rate, of the value times the step time; for any other metric, of the
@@ -280,16 +290,16 @@ class Outcomes:
         return len(self.mean)
 
     def take(self, rows: Integers) -> Outcomes:
-        """Return the outcomes of some of the layouts."""
+        """Return the uncertain results of the layouts in these rows."""
         return replace(self, log_worth=self.log_worth[rows], mean=self.mean[rows], deviation=self.deviation[rows])
 
     @property
     def expected(self) -> Floats:
-        """Log values of the metrics at the expected log step time of each layout: shape (layouts, metrics)."""
+        """Log values of the metrics if each layout has its expected log step time: shape (layouts, metrics)."""
         return self.at(self.mean[:, None])[:, 0]
 
     def at(self, log_step_s: Floats) -> Floats:
-        """Return the log values of the metrics at given log step times: shape (layouts, n, metrics).
+        """Return the log values of the metrics if the layouts have these log step times: shape (layouts, n, metrics).
 
         Args:
             log_step_s: Log step times in seconds: shape (layouts, n).

@@ -116,7 +116,7 @@ def learn_times(
 
 
 def past_noise(prior: Prior, related: Related, step_time_s: Sequence[float]) -> Floats:
-    """Return the variance of the noise of each past trial; it is larger if a fault seems to have slowed the trial down.
+    """Return the noise variance of each past trial. It is larger if a fault seems to have slowed the trial down.
 
     Args:
         prior: The prior of the step times.
@@ -175,7 +175,7 @@ class MemoryTrial:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RelatedPeaks:
-    """Memory results of trials of other jobs, each with the memory limit of its accelerators."""
+    """Memory results of trials of other jobs: whether each fitted, its peak, and the memory limit that it had."""
 
     points: Related
     trials: Sequence[MemoryTrial]

@@ -35,8 +35,8 @@ from autotuner.search.sampler.transfer import OtherJobs
 class FrontWorths:
     """The part of each layout's value that does not depend on its step time, for each metric of a Pareto front.
 
-    For a rate, such as tokens per second, this part is the value times the step time (tokens per step). For any other
-    metric, it is the value itself.
+    Once a step time is known, the values follow from it. For a rate, such as tokens per second, this part is the value
+    times the step time (tokens per step). For any other metric, it is the value itself.
     """
 
     log_worth: Floats
@@ -47,7 +47,7 @@ class FrontWorths:
 
     @classmethod
     def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
-        """Return this object for a table of layouts and the metrics of a Pareto front.
+        """Return, for each layout of a table, the part of each metric that does not depend on the step time.
 
         Args:
             metrics: Metrics of the Pareto front.
@@ -59,7 +59,7 @@ class FrontWorths:
         return cls(log_worth=np.log(np.stack(worths, axis=1)), is_rate=np.array([one.is_rate for one in metrics]))
 
     def outcomes(self, rows: Integers | slice, times: Estimate, inflation: float) -> Outcomes:
-        """Return the possible results of some layouts in all metrics, given the distributions of their step times.
+        """Return the uncertain results of some layouts in all metrics, from the distributions of their step times.
 
         Args:
             rows: Indices of the layouts in the table.
@@ -88,7 +88,7 @@ class FrontWorths:
         return Frontier.of(known, np.where(self.is_rate, below_front, below_all))
 
     def values(self, rows: Integers, log_step_s: Floats) -> Floats:
-        """Return the log values of some layouts in each metric, at given log step times.
+        """Return the log values of some layouts in each metric, if the layouts have these log step times.
 
         Args:
             rows: Indices of the layouts in the table.
@@ -153,7 +153,7 @@ fit. In replays of the published sheets, this changes the first layout of one sh
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Beliefs:
-    """Priors of the step time and the memory of every layout of the table, before any trial of the search."""
+    """The priors of a search before its first trial: for the step time and the peak memory of every layout."""
 
     times: Prior
     """Model of the log step time in seconds."""
@@ -170,7 +170,7 @@ class Beliefs:
     """Proxy trials of rows, and trials from before the search; None: there are none."""
 
     def after_peaks(self, evidence: Evidence) -> Posterior:
-        """Return the posterior of each layout's log peak memory, given the results of the search's trials."""
+        """Return the posterior of each layout's log peak memory in bytes, after the results of the search's trials."""
         small = evidence.small.memory
         related = self.others.peaks(list(small), list(small.values())) if self.others else None
         return learn_peaks(self.peaks, self.limit_bytes, evidence.memory, related)
@@ -178,7 +178,7 @@ class Beliefs:
     def after_times(
         self, full_s: Mapping[int, float], small_s: Mapping[int, float], related: Related | None = None
     ) -> Posterior:
-        """Return the posterior of each layout's log step time, given step times of layouts and of proxy trials.
+        """Return the posterior of each layout's log step time in seconds, after trials of layouts and proxy trials.
 
         Args:
             full_s: Measured step times of full-size layouts, by index of the layout.
@@ -237,7 +237,10 @@ class LongShot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBelief:
-    """The expected peak memory of the untried layouts after some trials, as a ratio to the predicted peak memory."""
+    """The ratio of expected to predicted peak memory of the untried layouts, as learnt from the trials so far.
+
+    It also says how many untried layouts are likely to fit in memory.
+    """
 
     factor: float
     """Ratio of the peak that the model now expects to the predicted peak; the geometric mean over the layouts."""
@@ -299,7 +302,7 @@ def propose(
 
 
 def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
-    """Return the expected peak memory of the untried layouts, given the results of the trials."""
+    """Return the ratio of expected to predicted peak memory of the untried layouts, as learnt from trials so far."""
     peaks = beliefs.after_peaks(evidence).at_all_rows()
     untried = _untried(len(beliefs.worth_per_step), evidence.tried)
     log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0

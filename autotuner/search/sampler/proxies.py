@@ -93,7 +93,7 @@ class ProxyTrials:
 
 
 def rows_of(layouts: LayoutColumns, layout: Layout) -> Integers:
-    """Return the indices of all rows of a table that are equal to the layout."""
+    """Return the indices of all rows of a table whose layout is equal to this layout."""
     rows = np.arange(len(layouts))
     for name in OPTIONS:
         rows = rows[getattr(layouts, name)[rows] == int(getattr(layout, name))]

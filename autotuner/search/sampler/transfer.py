@@ -43,7 +43,7 @@ from autotuner.search.sampler.priors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """The job and the layout that a proxy trial (a smaller trial) runs in place of a full-size layout."""
+    """The job and layout that a proxy trial runs in place of a full-size layout; both are usually smaller."""
 
     job: Job
     """Job that ran, with its own model, workload and cluster. The cluster has as many accelerators as the trial has
@@ -63,7 +63,11 @@ PriorOf: TypeAlias = Callable[[LayoutColumns, PredictionColumns, Job], Prior]
 
 
 def times_as_searched(layouts: LayoutColumns, predictions: PredictionColumns, job: Job) -> Prior:
-    """Return the prior of each layout's log step time that a search uses before any trial."""
+    """Return the prior of each layout's log step time in seconds that a search uses before its first trial.
+
+    It assumes larger errors of the parts of a step than the intervals of predictions do, so that a search learns from
+    its first trials.
+    """
     return time_prior(layouts, predictions, time_error(job))
 
 
@@ -77,7 +81,9 @@ class _Known:
 
 
 class StandIns:
-    """Converts results of proxy trials (smaller trials) into points of the Gaussian model for the full-size layouts.
+    """Makes points of the Gaussian model from proxy trials, which run smaller layouts in place of full-size ones.
+
+    A point is a layout with its prediction. The model learns from the points' results about the full-size layouts.
 
     Args:
         job: Full-size job of the layouts.
@@ -94,7 +100,7 @@ class StandIns:
     def times(self, stood_for: StoodFor) -> Related:
         """Return proxy trials (smaller trials) as points of the Gaussian model of step times.
 
-        Each point is linked to the full-size layout of its proxy trial.
+        Each point is linked to the full-size layout in whose place its proxy trial ran.
 
         Args:
             stood_for: Full-size layouts, each with the proxy trial that ran in its place.
@@ -143,7 +149,7 @@ class StandIns:
         return self._known[stand_in].allowance_bytes
 
     def jobs(self, stood_for: StoodFor) -> list[Job]:
-        """Return the full-size job, followed by all other jobs seen so far.
+        """Return the full-size job, followed by all other jobs whose trials the model has seen.
 
         A point's task number is the index of its job in this list.
 
@@ -197,7 +203,7 @@ class StandIns:
 
 
 class OtherJobs:
-    """Results of trials that ran another job than the search's job: proxy trials, and trials from before the search.
+    """Trials of other jobs that the search learns from: its proxy trials, and trials stored before the search.
 
     A proxy trial runs a smaller job in place of a layout of the table. In all results, the points of past trials come
     first, then those of proxy trials.
@@ -221,13 +227,14 @@ class OtherJobs:
 
     @property
     def past_step_time_s(self) -> list[float]:
-        """Measured step times of the past trials. Past trials without a step time are left out."""
+        """Measured step times in seconds of trials from before the search, without trials that have no step time."""
         return [seconds for _, seconds in self._timed]
 
     def times(self, rows: Sequence[int]) -> Related | None:
-        """Return past trials, then proxy trials of some layouts, as points of the Gaussian model of step times.
+        """Return points of the Gaussian model of step times: past trials, then the proxy trials of some layouts.
 
-        The result is None if there are no points. A proxy trial runs a smaller layout in place of a full-size one.
+        The result is None if there are no points. Past trials were stored before the search. A proxy trial runs a
+        smaller layout in place of a full-size one.
 
         Args:
             rows: Indices of layouts in the table that have a proxy trial.
@@ -236,12 +243,12 @@ class OtherJobs:
         return self._stand_ins.times(stood_for) if stood_for else None
 
     def peaks(self, rows: Sequence[int], trials: Sequence[MemoryTrial]) -> RelatedPeaks | None:
-        """Return memory results of past trials, then of the proxy trials (smaller trials) of some rows.
+        """Return the memory results of past trials, then of the proxy trials (smaller trials) of some layouts.
 
-        The result is None if there are no such trials.
+        Past trials were stored before the search. The result is None if there are no such trials.
 
         Args:
-            rows: Rows of the table that have a proxy trial.
+            rows: Indices of layouts in the table that have a proxy trial.
             trials: Memory result of the proxy trial of each of these rows.
         """
         stood_for = [*map(_itself, self._past), *self._stood_for(rows)]

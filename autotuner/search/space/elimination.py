@@ -39,7 +39,7 @@ _MAX_EXPLAINED = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
-    """The number of layouts that one rule removes from a search space, with an example of the reason."""
+    """The number of layouts that one rule removes from a search space, and why it removes the first of them."""
 
     rule: str
     """Name of the rule."""
@@ -53,7 +53,7 @@ class Fall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sieved:
-    """The numbers of candidate layouts and of legal layouts in a space, and how many layouts each rule removes."""
+    """The number of candidate layouts in a search space, how many of them each rule removes, and how many stay."""
 
     num_candidates: int
     """Number of different layouts that the values of the space make. Layouts that differ only in an option without

@@ -62,7 +62,7 @@ _Pipeline = tuple[PipelineSchedule, int, int, int]
 def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
     """Return all candidate splits of the ranks and the batch: degrees, micro-batch size and pipeline schedule.
 
-    All other options have their defaults. The rules about splits do not depend on them.
+    In the result, all other options have their defaults, because rules about splits do not depend on them.
 
     Raises:
         SpaceTooLarge: There are more than ``MAX_SPLITS`` splits, or an option has more than ``MAX_VALUES`` values.
@@ -280,10 +280,10 @@ def _longest(space: SearchSpace) -> str:
 
 
 def crossings(degrees: LayoutColumns, choices: _Choices, job: Job, space: SearchSpace) -> Iterator[_Crossing]:
-    """Yield every split with every combination of the other options, in blocks of at most ``_BLOCK`` rows.
+    """Yield every split with every combination of the other options, in tables of at most ``_BLOCK`` rows.
 
-    A split is one choice of the degrees, the micro-batch size and the pipeline schedule. If there are no combinations,
-    one empty block is yielded.
+    A split is one choice of the degrees, the micro-batch size and the pipeline schedule. Layouts that break rules are
+    not removed. If there are no combinations, one empty block is yielded.
     """
     num_choices = length_of(choices)
     step = max(1, _BLOCK // max(1, num_choices))
@@ -341,7 +341,7 @@ def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool
 
 
 def named_without_default(space: SearchSpace) -> list[Rule]:
-    """Return the rules that require an option to have its default although the space does not include the default.
+    """Return the rules that require an option's default value although the caller's space does not include it.
 
     Such a rule applies where the option has no effect with the other values of the layout. If the space includes the
     default, the rule only removes layouts that are equal to another layout of the space.
@@ -367,7 +367,7 @@ def _named(space: SearchSpace, name: str) -> tuple[int, ...]:
 
 
 def length_of(choices: _Choices) -> int:
-    """Return the number of combinations of options."""
+    """Return the number of combinations of options in a table with one column per option."""
     return len(choices[_CHOICE_FIELDS[0]])
 
 

@@ -42,7 +42,9 @@ _LONE_GROUPS: tuple[tuple[tuple[str, ...], Callable[[Layout], Any]], ...] = (
 
 
 def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
-    """Return the layout with defaults for every option that has no effect with the other values of the layout.
+    """Return the layout with every option at its default that has no effect with the layout's other values.
+
+    Layouts that train in the same way then are equal.
 
     Args:
         layout: A layout after a change of some options.
@@ -57,7 +59,7 @@ def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
 
 
 def settle_groups(layout: Layout) -> Layout:
-    """Return the layout with defaults for options that only concern groups of several ranks, if a group has one rank.
+    """Return the layout with options about groups of ranks at their defaults, where the group has only one rank.
 
     For example, sequence parallelism has no effect with one tensor rank. The function needs no job, and the layout need
     not be legal for a job.
@@ -74,7 +76,7 @@ def _with_defaults(layout: Layout, names: Iterable[str]) -> Layout:
 
 
 def settle_columns(layouts: LayoutColumns, job: Job) -> LayoutColumns:
-    """Return a table of layouts with defaults for every option that has no effect with a layout's other values.
+    """Return the layouts with every option at its default that has no effect with the layout's other values.
 
     Args:
         layouts: The table of layouts.
@@ -96,7 +98,7 @@ def _put_defaults(columns: dict[str, Any], names: Iterable[str], rows: Booleans)
 # ---------------------------------------------------------------- in the place of a layout
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """A legal layout that could replace another layout, with its predicted gain."""
+    """A layout that could replace another layout, with its changes, its predicted gain and the memory it lacks."""
 
     layout: Layout
     changes: tuple[FieldChange, ...]
@@ -109,7 +111,7 @@ class Alternative:
 
     @classmethod
     def of(cls, layout: Layout, prediction: Prediction, job: Job, *, before: Layout, own: Prediction) -> Self:
-        """Return an alternative layout, compared with the layout that it would replace.
+        """Return a layout as an alternative: with its changes and its gain over the layout that it would replace.
 
         Args:
             layout: The alternative layout.
@@ -483,7 +485,7 @@ _IN_WORDS: Mapping[BatchBalance, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchWay:
-    """A way to distribute sequences of different lengths over ranks and micro-batches, with its predicted effect."""
+    """A method to distribute sequences of different lengths over ranks and micro-batches, with its predicted effect."""
 
     name: str
     """Name of the method: ``stratified + snake, packed``."""

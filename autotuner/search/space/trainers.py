@@ -48,7 +48,7 @@ def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
 
 
 def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
-    """Return the space that a sweep searches: the caller's values for some options, and defaults for all others.
+    """Return the space that a sweep searches: the caller's values for some options, default values for all others.
 
     If the caller asks for lossy gradient exchanges but gives no values for their details, the space has several values
     for these details.
@@ -72,7 +72,7 @@ def trial_space(job: Job, trainer: Trainer | None, axes: Axes, *, is_gated: bool
 def sayable_space(
     job: Job, wanted: ExportFormat, axes: Axes, current: Layout | None = None
 ) -> tuple[SearchSpace, tuple[Rule, ...]]:
-    """Return the space and the rules for a prediction, such that every layout can be exported to a format.
+    """Return a space whose layouts can all be exported to a format, and the rules that these layouts must keep.
 
     Args:
         job: The job, with the software stack of the format.
@@ -121,12 +121,12 @@ def trainer_rules(trainer: Trainer, target: Target) -> tuple[Rule, ...]:
 
 
 def searched_by(trainer: Trainer, target: Target) -> tuple[str, ...]:
-    """Return the names of the layout options that a trainer reads, which a sweep can therefore search."""
+    """Return the names of the layout options that a trainer reads. A sweep with this trainer can vary only these."""
     return tuple(name for name in OPTIONS if trainer.reads(name, target.decided_elsewhere))
 
 
 def offered_by(trainer: Trainer) -> TrainerOffer:
-    """Return the description of a trainer that a sweep may use: its version and the options that it reads."""
+    """Return the description of a trainer for users: its version, and the layout options that a sweep can vary."""
     from autotuner.core.trial_spec import TrainerOffer  # noqa: PLC0415  # predictions need none of it
 
     target = _target_of(trainer.format)

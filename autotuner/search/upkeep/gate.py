@@ -43,7 +43,7 @@ _STATES = {
 
 
 def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
-    """Return the sweep that does the measurements of a performance regression gate.
+    """Return the sweep that makes the measurements for a performance regression gate.
 
     The gate checks that a change does not slow training. If the gate names a layout, the sweep measures this layout
     repeatedly. Otherwise the sweep searches for the best layout and then measures it. A named layout is not ranked.
@@ -69,7 +69,7 @@ def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepReque
 def gate_result(
     asked: GateRunRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
 ) -> MfuGateResult:
-    """Return the result of a performance regression gate whose sweep is finished.
+    """Return the result of a performance regression gate (does a change slow training?) from its finished sweep.
 
     If the runs already decided the comparison, that decision counts even if the sweep was cancelled or failed.
 
@@ -87,7 +87,7 @@ def gate_result(
 
 
 def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | None:
-    """Return the result of a performance regression gate from the runs of an earlier, equal gate.
+    """Return the result of a performance regression gate without new runs, from the runs of an earlier, equal gate.
 
     The earlier runs are compared with the baseline of the new gate. The result is None if they do not decide whether
     training became slower.
@@ -107,7 +107,7 @@ def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | No
 
 
 def end_of(result: MfuGateResult, detail: str) -> Finish:
-    """Return the end state of a run of a performance regression gate: failed if the gate rejects the change.
+    """Return the state in which a performance regression gate ends: failed if the gate rejects the change.
 
     Args:
         result: The result of the gate.

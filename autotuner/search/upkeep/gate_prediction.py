@@ -38,7 +38,10 @@ class PredictedChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedPeak:
-    """Predicted peak memory of the rank that needs the most, including memory that the allocator does not report."""
+    """Predicted peak memory in bytes of the rank that needs the most, and the probability that it fits.
+
+    The peak includes memory that the allocator does not report.
+    """
 
     peak_bytes: float
     is_counted: bool
@@ -55,7 +58,10 @@ class PredictedPeak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedGate:
-    """The decision whether a change of the layout may be merged, made from predictions and not from measurements."""
+    """The result of a performance regression gate by prediction: whether a change of the layout may be merged.
+
+    Nothing was measured.
+    """
 
     outcome: MfuGateOutcome
     tolerance: float

@@ -58,8 +58,8 @@ def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial
     comparison with the baseline, this decision counts even if the sweep did not complete.
 
     Args:
-        sweep: The sweep of the run. Its challenge holds the layout in use (incumbent) and the baseline, as they were
-            when the run began.
+        sweep: The sweep of the run. Its request holds the layout in use and the baseline (earlier runs of this layout),
+            as they were when the run began.
         findings: Results of the measured runs of the sweep.
         trials: All trials of the sweep.
     """
@@ -86,9 +86,10 @@ def outcome_of(sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial
 
 
 def end_of(outcome: RetuneOutcome, detail: str, explanation: Sequence[str] = ()) -> Finish:
-    """Return the end state of a run of a scheduled retuning, which measures the layout in use again.
+    """Return the state in which a run of a scheduled retuning ends, with the message about it.
 
-    The run counts as failed if it found a regression, or if it could not run.
+    A scheduled retuning measures the layout in use again. The run counts as failed if it found a regression, or if it
+    could not run.
 
     Args:
         outcome: The outcome of the run.
@@ -107,7 +108,7 @@ def _is_known(sweep: Sweep, findings: ChallengeFindings) -> bool:
 
 
 def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
-    """Return whether the layout in use is faster than its baseline by more than the tolerance, beyond the noise.
+    """Return True if the layout in use is now faster than in its baseline, by more than the tolerance and the noise.
 
     The baseline has earlier runs of the same layout.
 
@@ -121,7 +122,7 @@ def is_faster(request: RetuneRequest, against: Comparison | None) -> bool:
 
 
 def is_open(against: Comparison) -> bool:
-    """Return whether the layout in use seems to differ from its baseline, but the test has not decided it yet.
+    """Return True if the layout in use seems to be slower or faster than its baseline, but more runs must decide it.
 
     The baseline has earlier runs of the same layout.
 
@@ -133,7 +134,7 @@ def is_open(against: Comparison) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The layout in use (incumbent), and the baseline with which the next run of a scheduled retuning compares it.
+    """The layout in use, and the baseline with which the next run of a scheduled retuning will compare it.
 
     The baseline has earlier runs of the same layout.
     """
