@@ -55,7 +55,7 @@ def is_true(cell: str, blank: bool = False) -> bool:
 
     Args:
         cell: The text of the cell.
-        blank: The result for an empty cell.
+        blank: The result if the cell is empty.
     """
     word = cell.strip().lower()
     return word in ("1", "1.0", "true", "yes", "on") if word else blank
@@ -134,7 +134,7 @@ def _first(patterns: Iterable[tuple[str, _T]], text: str) -> _T | None:
 
 # ---------------------------------------------------------------- sharding
 class Sharding(NamedTuple):
-    """The shard level of the data-parallel ranks (ZeRO 0 to 3), and the number of ranks that shard one model copy."""
+    """The sharding of a run as a cell gives it: ZeRO level 0 to 3, and how many ranks shard one model copy."""
 
     level: ShardLevel
     in_node: bool = False
@@ -248,7 +248,7 @@ def _scheduled(text: str) -> PipelineSchedule | None:
 
 # ---------------------------------------------------------------- activations
 class Recomputation(NamedTuple):
-    """The recomputation of a run: the activations that its backward pass computes again."""
+    """The recomputation of a run as a cell gives it: which activations are computed again, and in which layers."""
 
     level: Recompute
     every: int = 1

@@ -21,7 +21,7 @@ from autotuner.core.job import Calibration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The recomputation that a training software uses by default for certain models, devices and precisions."""
+    """The recomputation that a training software uses by default, for certain models, devices and precisions."""
 
     models: tuple[str, ...]
     """Catalog names of the models that the recipe is for."""
@@ -52,7 +52,8 @@ class Recipe:
 class Source:
     """A description of the publication or the software that rows of a table come from.
 
-    It gives the values that blank cells of these rows stand for. The defaults are for rows from an unknown source.
+    Many rows leave cells blank. The description gives the values that blank cells stand for. The defaults are for rows
+    from an unknown source.
     """
 
     match: tuple[str, ...] = ()
@@ -105,7 +106,7 @@ class Source:
     attention counted as half (``causal``), or including recomputation (``hardware``)."""
 
     def recompute_of(self, model: str, device: str, row: Row) -> str:
-        """Return the recomputation that this source implies for a run whose recomputation cell is blank.
+        """Return the recomputation that this source (a publication or software) implies for a run with a blank cell.
 
         The result is text, in the words that the cell would have.
 
@@ -185,9 +186,9 @@ def descriptions() -> Mapping[str, Any]:
 
 
 def calibration_of(row: Row, accelerator: str) -> Calibration | None:
-    """Return the speed calibration fitted to runs with the row's source and accelerator; None if there is none.
+    """Return the factors that correct predicted times, fitted to runs from the row's source on the same accelerator.
 
-    The constants are in ``clusters.toml``, which ``research/fit_stacks.py`` writes.
+    The result is None if there are none. The factors are in ``clusters.toml``, which ``research/fit_stacks.py`` writes.
     """
     source = text(row, "source")
     fitting = (known for begins, known in _clusters().items() if source.startswith(begins))

@@ -95,8 +95,8 @@ def layout_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec
 def stack_of(row: Row, source: Source, cluster: Cluster, model: TransformerSpec) -> Stack:
     """Return the software stack of the run in a row.
 
-    The row or its recipe may change two properties of the stack: what selective recomputation recomputes, and whether
-    experts are split.
+    The row, or the usual settings of its software, may change two properties of the stack: which activations selective
+    recomputation computes again, and whether tensor ranks split each expert although expert ranks hold the experts.
 
     Raises:
         UnusableRow: The words on recomputation are unknown.

@@ -35,9 +35,10 @@ Proposer: TypeAlias = "Callable[[Replay, int], Iterator[int]]"
 
 
 def ours(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield the indices of the layouts that the product's own sampler proposes in a replay (a simulated search).
+    """Yield, one by one, the layouts that the product's own sampler proposes in a simulated search, as indices.
 
-    The proposals end when the sampler considers it unlikely that another layout fits in memory.
+    The sampler learns each layout's measured result before the next proposal. The proposals end when the sampler
+    considers it unlikely that another layout fits in memory.
     """
     sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, seed=seed, past=replay.past)
 
@@ -58,7 +59,7 @@ def ours(replay: Replay, seed: int) -> Iterator[int]:
 
 
 def tpe(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield the indices of the layouts that Optuna's ``TPESampler`` with default settings proposes in a replay.
+    """Yield, one by one, the layouts that Optuna's default ``TPESampler`` proposes in a replay, as indices.
 
     A replay is a simulated search. A layout that ran out of memory counts as pruned, and TPE ranks pruned layouts below
     all completed ones.
@@ -73,7 +74,7 @@ def tpe(replay: Replay, seed: int) -> Iterator[int]:
 
 
 def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], Ended], seed: int) -> Iterator[int]:
-    """Yield the indices of the layouts that an Optuna sampler proposes in a replay (a simulated search).
+    """Yield, one by one, the layouts that an Optuna sampler proposes in a replay (a simulated search), as indices.
 
     The sampler has one categorical parameter for each layout field that varies. Most combinations of values are not
     layouts of the table. Therefore each proposal is replaced by the untried layout that differs from it in the fewest
@@ -115,7 +116,7 @@ def moved_proposals(replay: Replay, study: optuna.Study, ended: Callable[[int], 
 
 
 def chance(replay: Replay, seed: int) -> Iterator[int]:
-    """Yield the indices of all layouts of a replay (a simulated search) that may be proposed, in random order."""
+    """Yield the layouts of a replay (a simulated search) that may be proposed, as indices in random order."""
     yield from np.random.default_rng(seed).permutation(replay.open).tolist()
 
 
@@ -129,7 +130,7 @@ _NEAR_BEST = 1.02
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replay:
-    """A simulated search over a sheet (the measured runs of one job): its layouts, predictions and measured times.
+    """A simulated search over a sheet (the measured runs of one job): measured results take the place of trials.
 
     If a layout was run several times, its step time is the median of the runs that ended with a step time.
     """
@@ -180,7 +181,7 @@ class Replay:
 
     @property
     def open(self) -> Integers:
-        """Indices of the layouts that a sampler may propose, because their results are not known at the start."""
+        """Indices of the layouts that a sampler may propose: those with results that are not known at the start."""
         return np.setdiff1d(np.arange(len(self)), self.known)
 
     @property
@@ -190,22 +191,25 @@ class Replay:
 
     @property
     def best(self) -> int:
-        """Index of the fastest layout that a sampler may propose.
+        """Index of the fastest layout among those that a sampler may propose, by measured step time.
 
         At least one layout that may be proposed must have a step time.
         """
         return int(self.open[np.nanargmin(self.step_time_s[self.open])])
 
     def ran_out(self, layout: int) -> bool:
-        """Return True if a trial of the layout runs out of memory."""
+        """Return True if the layout ran out of memory in the measured runs, so that a trial of it fails."""
         return bool(np.isnan(self.step_time_s[layout]))
 
     def is_near_best(self, layout: int) -> bool:
-        """Return True if the layout's step time is so close to the best one that a search may stop after it."""
+        """Return True if the layout's step time is within 2 % of the best one, so that a search may stop after it."""
         return bool(self.step_time_s[layout] <= _NEAR_BEST * self.step_time_s[self.best])
 
     def walk(self, proposals: Iterable[int]) -> list[int]:
-        """Return the proposals up to the first one that is near the best layout; all proposals if none is near it."""
+        """Return the layouts that a search tries: the proposals up to the first one that is near the best layout.
+
+        If none is near it, these are all proposals.
+        """
         tried = []
         for layout in proposals:
             tried.append(layout)

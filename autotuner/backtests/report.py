@@ -66,7 +66,7 @@ def _ranks(values: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibrated:
-    """The predictions for all layouts of a replay (a simulated search), after learning from the known runs."""
+    """The predictions for all layouts of a replay (a simulated search), corrected by the known runs."""
 
     step_time_s: Floats
     relative_error: Floats
@@ -105,7 +105,7 @@ _NONE = np.empty(0)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """Measured runs and their predictions, as arrays with one element per run."""
+    """Measured runs of one or more jobs and their predictions, as arrays with one element per run."""
 
     measured_s: Floats
     """Measured step times; NaN if the run ran out of memory."""
@@ -127,7 +127,7 @@ class Rows:
 
     @property
     def ran(self) -> Booleans:
-        """A mask over the runs: True if the run ended with a step time."""
+        """A mask over the runs: True if the run ended with a step time, False if it ran out of memory."""
         return ~np.isnan(self.measured_s)
 
     @property
@@ -147,7 +147,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Search:
-    """The results of simulated searches over one sheet (the measured runs of one job).
+    """The results of simulated searches over one sheet (the measured runs of one job): trials needed, and MFU lost.
 
     Arrays have one element per seed of the searches.
     """
@@ -242,7 +242,10 @@ def _regret(replay: Replay, walk: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCount:
-    """The number of trials that simulated searches need: median and 90th percentile over jobs and seeds."""
+    """The number of trials that simulated searches need to find a layout near the best: median and 90th percentile.
+
+    Both are over jobs and seeds.
+    """
 
     median: float | None
     p90: float | None
@@ -397,7 +400,7 @@ NUM_DRAWS = 5
 
 
 def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
-    """Return a key that is equal for sheets (measured runs of one job) from one source and the same kind of cluster.
+    """Return a key by which sheets (measured runs of one job each) are grouped: by source and kind of cluster.
 
     The key consists of the source, the accelerator, the links, the oversubscription and the software.
     """

@@ -33,7 +33,7 @@ _MOST_PASSES = 20_000
 
 
 class Method(StrEnum):
-    """A method to run a pipeline over slow links: its schedule, and which process sends between stages."""
+    """A method to run a pipeline over slow links: its schedule, and who sends between stages (ranks or helpers)."""
 
     ONE_F_ONE_B = "1f1b"
     ZERO_BUBBLE = "zb"
@@ -57,7 +57,7 @@ _METHODS = {
 
 
 class Pipeline(NamedTuple):
-    """The testbed, the model and the sizes of a pipeline. Rows with equal values share one calibration."""
+    """A pipeline that was measured: its testbed, model and sizes. Rows with equal values share one calibration."""
 
     testbed: str
     model: str
@@ -215,7 +215,7 @@ research.fit_links --delegates``), but four figures are weak evidence. The remai
 
 
 def pass_seconds(iterations: Iterable[Iteration]) -> Mapping[Pipeline, float]:
-    """Return the seconds of one pass (a forward pass, or half a backward pass) for each pipeline.
+    """Return the fitted seconds of one pass of each pipeline: a forward pass, or half a backward pass.
 
     The seconds are fitted to the iterations without slow links. Without slow links, all methods except 1F1B run the
     same fixed zero-bubble schedule. The fit uses the median time of these methods. If a pipeline was measured only with
@@ -307,7 +307,7 @@ def _transport(iteration: Iteration) -> Transport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A measured iteration and its predicted time."""
+    """A measured training iteration with its predicted time."""
 
     iteration: Iteration
     predicted_s: float
@@ -331,7 +331,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The errors of predicted iterations over some rows, as fractions; None if there are no rows."""
+    """The errors of the predicted times of some iterations, as fractions; None if there are no iterations."""
 
     name: str
     rows_used: int
@@ -356,7 +356,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowLinkReport:
-    """The errors of predicted iterations under slow links: for all rows, by method, by model, and row by row."""
+    """The errors of predicted iteration times under slow links: for all rows, by method, by model, and row by row."""
 
     all: Score
     """Score over all judged rows."""

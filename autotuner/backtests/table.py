@@ -62,7 +62,7 @@ _RULES = tuple(rule for rule in RULES if rule.name not in _BROKEN_BY_MEASURED_RU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A measured run that can be compared with its prediction."""
+    """A measured run of a layout, ended with a step time or out of memory, that can be compared with its prediction."""
 
     job: Job
     layout: Layout

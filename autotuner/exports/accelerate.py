@@ -73,7 +73,7 @@ _BETWEEN = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS)
 def exchanges_heads(x: Layout) -> bool:
     """Return True if the context-parallel ranks swap parts of the sequence for attention heads (DeepSpeed's Ulysses).
 
-    The function accepts one layout, or a table of layouts, for which it returns one value per layout.
+    ``x`` is one layout, or a table of layouts. For a table, the result has one value per layout.
     """
     return (x.context_parallel_degree > 1) & (x.context_exchange == ContextExchange.ALL_TO_ALL)
 
@@ -116,7 +116,7 @@ SIZES: tuple[Key, ...] = (
 
 
 def says_sizes(layout: Layout) -> bool:
-    """Return True if the configuration must name the size of each parallel axis.
+    """Return True if accelerate's configuration must name the size of each parallel axis for this layout.
 
     The sizes are necessary if accelerate cannot compute them from the number of processes alone.
     """
@@ -133,10 +133,10 @@ def on_torch_ranks(
     The result has a batch size only if the configuration or the caller gives the number of ranks.
 
     Args:
-        layout: The layout so far. Its data-parallel degrees are ignored unless ``said`` names them.
+        layout: The layout as read so far. Its data-parallel degrees are ignored unless ``said`` names them.
         num_ranks: The number of ranks of the whole job; None: unknown.
         steps: Gradient accumulation steps, as the configuration has them.
-        notes: Receives notes of the defaults of accelerate that were assumed, and of a shard level that was changed
+        notes: The function adds notes here: on assumed defaults of accelerate, and on a shard level that was changed
             because a single rank cannot shard.
         said: The sizes of parallel axes that the configuration sets, as names from ``SIZES``.
 

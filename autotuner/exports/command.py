@@ -18,7 +18,10 @@ _OFF = ("false", "0", "no", "off", "none", "null", "")
 
 
 def canonical(name: str) -> str:
-    """Return the name of a flag without its leading dashes and with underscores in place of the other dashes."""
+    """Return the name of a flag in one form for all spellings: without leading dashes, and with underscores inside.
+
+    ``--tp-size`` and ``--tp_size`` both become ``tp_size``.
+    """
     return name.lstrip("-").replace("-", "_")
 
 
@@ -182,7 +185,10 @@ _LAUNCHERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """A training command: its launcher (such as torchrun), its program, and the flags and variables of both."""
+    """A training command as read from a text: its launcher (such as torchrun), its program, and the flags of both.
+
+    It also has the environment variables that the script sets.
+    """
 
     launcher: Flags = field(default_factory=Flags)
     """Flags before the program: those of torchrun, srun, deepspeed or accelerate launch."""
@@ -231,10 +237,10 @@ _OF_THE_SHELL = ("PWD", "OLDPWD", "HOME", "USER", "HOSTNAME", "SHELL", "PATH", "
 
 
 def launched(text: str, document: str = "") -> Launched:
-    """Return the training command in a text.
+    """Return the training command in a text, with its flags.
 
-    If the text has several commands, commands that are certain to run are preferred (they depend on no unknown
-    condition), then the command with the most flags.
+    If the text has several commands, the function prefers commands that run in every case, then the command with the
+    most flags.
 
     Args:
         text: A shell script, a command line, arguments alone, or ``/proc/PID/cmdline`` with its NULs.
@@ -296,7 +302,7 @@ def _of_command(command: Command, script: Script) -> Launched:
 
 
 def unfollowed(command: Command, script: Script) -> Iterator[str]:
-    """Yield the parts of a script that the reader could not understand, as sentences without full stops.
+    """Yield sentences, without full stops, on the parts of a script that the import could not follow.
 
     Examples are variables that nothing sets, values that are only known when the script runs, and commands under an
     unknown condition.
@@ -406,10 +412,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
 def unread(
     flags: Flags, handled: frozenset[str] = frozenset(), spelled: Mapping[str, str] | None = None
 ) -> Iterator[Note]:
-    """Yield a note for each flag that no reader has looked up.
+    """Yield a note for each flag that the import did not use, because it does not affect a layout or is unknown.
 
     Args:
-        flags: All flags, with the names that readers have looked up so far.
+        flags: All flags, with the names that the import has looked up so far.
         handled: Names that were read in another way, and get no note.
         spelled: For settings from a file instead of flags: the text of each setting as the file has it, by name.
     """

@@ -19,7 +19,7 @@ from autotuner.core.rules.rule import Limit, Rule, held, named
 
 
 def keeps(field: str, message: str, when: Callable[[Layout, Job], bool] = lambda x, j: True) -> Limit:
-    """Return an unnamed rule that requires the default value of a field.
+    """Return a rule, without a name yet, that a field of the layout must have its default value.
 
     It is meant for a field in which a trainer offers no choice.
 
@@ -32,7 +32,7 @@ def keeps(field: str, message: str, when: Callable[[Layout, Job], bool] = lambda
 
 
 def decided_in_code(fields: Iterable[str], layout: Layout, whose: str) -> str:
-    """Return a sentence that lists fields which the export leaves out, because the user's or trainer's code sets them.
+    """Return a sentence that lists the fields which the export does not write, because somebody's code sets them.
 
     Args:
         fields: Names of the fields.
@@ -68,7 +68,7 @@ _WHY = {
 
 
 def exchanges_and_batches(trainer: str, stack: str = "") -> tuple[Rule, ...]:
-    """Return rules for a trainer that has its own way to exchange gradients, clip them, batch data and number ranks.
+    """Return rules for a trainer that exchanges and clips gradients, batches data and numbers ranks in its own way.
 
     The product's own trials can vary some fields of a layout that no other trainer can. The rules require the default
     values of these fields.
@@ -91,11 +91,15 @@ LAUNCHED = frozenset({"stage_rotation"})
 
 
 def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, ...]:
-    """Return rules for a trainer whose pipeline ranks send their own messages and whose launcher numbers the nodes.
+    """Return rules for a trainer that offers no choice of how pipeline ranks send, or of how ranks are placed on nodes.
+
+    The rules require that pipeline ranks send themselves, that stages are rotated by whole nodes only, and that ranks
+    are numbered in the trainer's order.
 
     Args:
         trainer: Name of the trainer. The names of the rules begin with it, and the messages of the rules contain it.
-        has_orders: True if the trainer can number ranks in several orders of the parallel axes.
+        has_orders: True if the trainer can number ranks in several orders of the parallel axes. The last rule is then
+            left out.
     """
     sends = f"pipeline ranks of {trainer} send and receive themselves, because it has no delegates"
     places = "stages can be rotated only by the order of nodes in a hostfile, but here several stages share a node"
@@ -111,9 +115,10 @@ def sends_and_places(trainer: str, *, has_orders: bool = False) -> tuple[Rule, .
 
 
 def rotation_sentence(job: Job, layout: Layout) -> tuple[str, ...]:
-    """Return a sentence, without a full stop, on the node order that the layout's stage rotation needs.
+    """Return a sentence, without a full stop, that says in which order the hostfile must list the nodes.
 
-    The result is empty if the layout does not rotate its stages.
+    The order puts the first pipeline stage on another node, as the layout's ``stage_rotation`` says. The result is
+    empty if the layout does not rotate its stages.
     """
     if not layout.stage_rotation:
         return ()

@@ -51,7 +51,7 @@ def _splits_whole_model(x: Layout) -> bool:
 def gradient_element_bytes(x: Layout) -> int:
     """Return the bytes of one gradient element while it is reduced: 2, or 4 in fp32.
 
-    The function accepts one layout, or a table of layouts, for which it returns one value per layout.
+    ``x`` is one layout, or a table of layouts. For a table, the result has one value per layout.
     """
     return 2 + 2 * (x.precision == Precision.FP32)
 
@@ -523,7 +523,7 @@ def understood(config: Mapping[str, object], num_ranks: int | None) -> Imported:
     Args:
         config: Values by dotted path, such as ``zero_optimization.stage``.
         num_ranks: The number of ranks of the whole job; None: unknown. If the settings do not contain it either, the
-            number is None in the result.
+            field ``num_ranks`` of the result is None.
 
     Raises:
         InvalidInput: A value is not valid, or the number of ranks does not fit the degrees.

@@ -81,9 +81,9 @@ def export(job: Job, layout: Layout, name: str) -> Export:
 
 
 def refusals(job: Job, layout: Layout, wanted: ExportFormat) -> tuple[Reason, ...]:
-    """Return all reasons why a script in this format would stop before its first training step.
+    """Return all rules by which a script in this format would refuse the layout before the first training step.
 
-    Only a script that starts the product's own trial can have such reasons. An export for another trainer contains the
+    Only a script that starts the product's own trial can refuse a layout. An export for another trainer contains the
     settings that the trainer knows, and lists all others in its notes.
     """
     return () if wanted.is_of_a_trainer else reasons(layout, job, FORMATS[wanted].rules)

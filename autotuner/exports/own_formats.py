@@ -183,7 +183,7 @@ exec srun --cpu-bind=none --cpus-per-task="$SLURM_CPUS_ON_NODE" "${{PYTHON:-pyth
 
 
 def trial_spec(job: Job, layout: Layout) -> TrialSpec:
-    """Return the specification of a trial that runs the layout, with the default settings for the trials of a sweep."""
+    """Return the specification of a trial that runs the layout, with the default settings of a sweep's trials."""
     accelerator = job.cluster.accelerator
     on_cpu = accelerator.kind == "cpu"
     is_known = accelerator.peak_is_measured or not on_cpu

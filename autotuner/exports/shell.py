@@ -55,7 +55,7 @@ _SLURM = {  # sbatch(1), Slurm 25.05: options, and the variables that a job then
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command that a shell script runs or may run, with its expanded words."""
+    """A command that a shell script runs or may run, with its words after the expansion of variables."""
 
     words: tuple[str, ...]
     """The command and its arguments, expanded. Parts that are only known when the script runs stay as they are

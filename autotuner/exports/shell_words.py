@@ -170,7 +170,7 @@ Elements = list[str]
 
 
 def unknown(written: str) -> str:
-    """Mark a text as a value that is only known when the script runs: return the text between two marks."""
+    """Return a text between two marks, which say that its value is only known when the script runs."""
     return f"\0{plain(written)}\0"
 
 
@@ -277,7 +277,7 @@ class _Words:
 
 @dataclass(slots=True)
 class Scope:
-    """The variables of a shell script at one point of the script, and methods that expand words with them."""
+    """The values of a shell script's variables at one point of the script, and methods that expand words with them."""
 
     values: dict[str, Elements] = field(default_factory=dict)
     """Elements of each variable. A plain variable has one element."""
@@ -320,7 +320,7 @@ class Scope:
         return self.source[node["Pos"]["Offset"] : node["End"]["Offset"]].decode("utf-8", "replace")
 
     def unknown(self, node: Node) -> str:
-        """Return the text of a node, marked as a value that is only known when the script runs.
+        """Return the text of a node between two marks, which say that its value is only known when the script runs.
 
         The text is added to the list of unknown values, which the import reports.
         """
@@ -330,7 +330,7 @@ class Scope:
 
     # ---------------------------------------------------------------- words
     def fields(self, word: Node) -> list[str]:
-        """Return the arguments that a word becomes after expansion: none, one, or several."""
+        """Return the arguments that a shell word becomes after expansion and splitting: none, one, or several."""
         words = _Words(splits=True)
         for one in self._braces(word):
             self._parts(one["Parts"], words, _How())

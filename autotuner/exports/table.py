@@ -26,7 +26,7 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0", "none", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A setting of a trainer that holds one field of a layout, with functions that write and read the setting."""
+    """A setting of a trainer that holds one field of a layout, with functions that convert in both directions."""
 
     path: str
     field: str
@@ -159,7 +159,10 @@ def read_table(keys: Iterable[Key], config: Mapping[str, object], layout: Layout
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reading(Notes):
-    """Settings that are read one by one, with notes of how each was treated. A missing setting gets its default."""
+    """The settings of a configuration, read one by one, with a note on each that was assumed, changed or ignored.
+
+    A missing setting gets its default.
+    """
 
     settings: Flags
     """Settings by the trainer's names."""
@@ -197,7 +200,7 @@ class Reading(Notes):
         return (self.settings.text(name) or default).lower()
 
     def meant(self, name: str, word: str, values: Mapping[str, _T], others: str = "", nearest: object = None) -> _T:
-        """Return the value that a trainer's word means.
+        """Return the value that a word of the trainer's configuration means, looked up in ``values``.
 
         Args:
             name: Name of the setting, for error messages.

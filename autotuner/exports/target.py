@@ -25,7 +25,10 @@ _STACKS: Mapping[ExportFormat, str] = {
 
 
 def stack_of(name: ExportFormat) -> str:
-    """Return the name of the catalog's software stack that is most similar to the trainer of an export format."""
+    """Return the catalog's software stack that comes closest to the trainer of an export format, by name.
+
+    Predictions for the format use this stack.
+    """
     return _STACKS.get(name, "torch")
 
 
@@ -91,7 +94,7 @@ def _lines(arguments: tuple[str, ...]) -> list[str]:
 
 
 class NoteKind(StrEnum):
-    """The way in which an import treated one setting of a configuration: assumed, changed, ignored or unknown."""
+    """The way in which an import treated a setting: it assumed, changed or ignored the value, or did not know it."""
 
     ASSUMED = "assumed"  # the setting was missing; the trainer's default, or a value computed from others, was assumed
     CHANGED = "changed"  # a layout cannot express the value; the nearest one was taken
@@ -114,7 +117,7 @@ class Notes(list[Note]):
     """The notes that a reader collects while it reads a configuration, with one note per setting at most."""
 
     def add(self, kind: NoteKind, setting: str, detail: str) -> None:
-        """Add a note on how one setting was treated."""
+        """Add a note on one setting for the user: what the import did with it (``kind``), and why (``detail``)."""
         self.append(Note(kind=kind, setting=setting, detail=detail))
 
     def assumed(self, setting: str, detail: str) -> None:
@@ -164,13 +167,13 @@ class Imported:
     @property
     @derived
     def stack(self) -> str:
-        """The name of the catalog's software stack that is most similar to the trainer of the configuration."""
+        """The name of the catalog's software stack that comes closest to the trainer, and is used for predictions."""
         return stack_of(self.format)
 
     @property
     @derived
     def model_size(self) -> ModelSize | None:
-        """The size of the model; None if the configuration does not describe the model."""
+        """The model's number of parameters, all and active per token; None if the configuration has no model."""
         return ModelSize.of(self.model) if self.model else None
 
 
@@ -202,7 +205,7 @@ class Format:
     @property
     @derived
     def stack(self) -> str:
-        """The name of the software stack in the catalog that is used to predict layouts in this format."""
+        """The name of the software stack in the catalog with which layouts in this format are predicted."""
         return stack_of(self.format)
 
 
@@ -231,7 +234,7 @@ class Target:
 
     @property
     def described(self) -> Format:
-        """Return the description of this trainer's format, for people."""
+        """Return the description of this trainer's format: its release, and the options that it cannot express."""
         return Format(
             format=self.format,
             version=self.version,

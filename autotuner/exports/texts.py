@@ -161,9 +161,9 @@ UNKNOWN = _Unknown()
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """A placeholder for the object that a function call would return: the call's name, arguments, and set fields.
+    """A placeholder for the object that a function call in a configuration would return, since no call is ever run.
 
-    The reader does not run the call.
+    It has the name of the function, the arguments, and the fields that the configuration sets on the object.
     """
 
     name: str = ""
@@ -172,7 +172,7 @@ class Made:
     fields: dict[str, object] = field(default_factory=dict)
 
     def part(self, name: str) -> object:
-        """Return a field of the placeholder. A missing field is created as an empty placeholder."""
+        """Return a field of the placeholder. A field that is not set yet becomes an empty placeholder first."""
         return self.fields.setdefault(name, Made())
 
 

@@ -174,7 +174,7 @@ itself."""
 def gradient_element_bytes(x: Layout, job: Job) -> int:
     """Return the bytes of one gradient element while it is reduced: 2, or 4 if gradients are summed in fp32.
 
-    The function accepts one layout, or a table of layouts, for which it returns one value per layout.
+    ``x`` is one layout, or a table of layouts. For a table, the result has one value per layout.
     """
     return 2 + 2 * ((x.precision == Precision.FP32) | _sums_wide(x, job))
 
@@ -491,7 +491,7 @@ def _every(reading: Reading, layers: int | None) -> int:
 def layout_settings(job: Job, layout: Layout) -> Written:
     """Return Megatron's settings for a layout: degrees, pipeline, sharding, recomputation and number formats.
 
-    The settings of the model are not included.
+    The settings of the model are not included; ``write_shapes`` returns them.
     """
     written = _write_degrees(job, layout) | write_pipeline(job, layout) | _write_sharding(job, layout)
     written |= _write_recompute(job, layout) | _write_numerics(layout)
@@ -515,10 +515,7 @@ def environment(layout: Layout) -> dict[str, str]:
 
 
 def left_at_default(layout: Layout) -> Iterator[str]:
-    """Yield sentences, without full stops, on settings that Megatron decides itself.
-
-    No field of a layout can change these settings.
-    """
+    """Yield sentences, without full stops, on settings of Megatron that no field of a layout can change."""
     several = layout.data_parallel_degree * layout.context_parallel_degree > 1
     if several and layout.gradient_bucket_bytes == DEFAULT_BUCKET_BYTES:
         yield (
@@ -534,7 +531,7 @@ def left_at_default(layout: Layout) -> Iterator[str]:
 
 
 def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None = None) -> Imported:
-    """Return the layout that Megatron's settings describe, with all notes so far.
+    """Return the layout that Megatron's settings describe, with the notes on how each setting was treated.
 
     Args:
         reading: Settings by the names of Megatron's argument namespace.

@@ -27,7 +27,10 @@ _ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pip
 
 
 def write_pipeline(job: Job, layout: Layout) -> Written:
-    """Return Megatron's settings for the pipeline: virtual stages, shorter end stages, and the order of ranks."""
+    """Return Megatron's settings for the pipeline: virtual stages, fewer layers on the end stages, and the rank order.
+
+    The result is empty for a layout with one pipeline rank.
+    """
     if layout.pipeline_parallel_degree == 1:
         return {}
     outermost = layout.rank_order == RankOrder.REPLICAS_OUTERMOST and layout.data_parallel_shard_degree == 1
@@ -58,11 +61,11 @@ def _letters(sizes: tuple[int, ...]) -> str:
 
 
 def read_pipeline(reading: Reading, layout: Layout, num_layers: int | None) -> Layout:
-    """Return the layout with the pipeline stages that Megatron's settings describe, except for the order of ranks.
+    """Return the layout with the pipeline stages that Megatron's settings describe. The order of ranks is not read.
 
     Args:
         reading: Settings by the names of Megatron's argument namespace.
-        layout: The layout so far.
+        layout: The layout as read so far, which has the number of pipeline ranks.
         num_layers: The number of layers of the model; None: unknown.
 
     Raises:

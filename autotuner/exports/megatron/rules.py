@@ -32,7 +32,10 @@ def _schedule(layout: Layout) -> PipelineSchedule:
 
 
 def keeps_parameters(x: Layout) -> bool:
-    """Return True if ranks shard the parameters but do not free the gathered ones between forward and backward pass."""
+    """Return True if data-parallel ranks shard the parameters, but keep gathered parameters until the backward pass.
+
+    Ranks that reshard free them after the forward pass and gather them again.
+    """
     return (x.shard_level == ShardLevel.PARAMETERS) & (x.reshard_after_forward == 0)
 
 

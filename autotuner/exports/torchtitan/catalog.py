@@ -162,7 +162,7 @@ _NEAREST: Mapping[tuple[str, str], str] = {
 
 @cache
 def presets() -> Mapping[str, Mapping[str, object]]:
-    """Return the settings of each of torchtitan's preset functions, by the name of the function.
+    """Return the settings of each preset of torchtitan (a function that returns a configuration), by function name.
 
     Settings for which a function keeps torchtitan's defaults are missing.
     """
@@ -170,14 +170,14 @@ def presets() -> Mapping[str, Mapping[str, object]]:
 
 
 def preset(function: str) -> Mapping[str, object] | None:
-    """Return the settings of a preset function of torchtitan; None if the function is unknown."""
+    """Return the settings of a preset of torchtitan (a function that makes a configuration); None if unknown."""
     return presets().get(function)
 
 
 def base_of(family: str, flavor: str) -> str | None:
-    """Return the name of a preset function for this flavor of a model, or for a similar one; None if there is none.
+    """Return the preset function of torchtitan from which an export for this model starts; None without one.
 
-    An exported configuration starts from this function.
+    It is a preset for this flavor of the model, or for a similar flavor.
     """
     for function, settings in presets().items():
         if (settings["model.name"], settings["model.flavor"]) == (family, flavor):
@@ -251,7 +251,7 @@ of 256."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
-    """A model that torchtitan has registered, named by its family and its flavor, such as ``llama3`` and ``8B``."""
+    """A model that torchtitan has registered. Its name consists of family and flavor, such as ``llama3`` and ``8B``."""
 
     family: str
     name: str
@@ -278,7 +278,10 @@ def flavors(version: str) -> tuple[tuple[Flavor, TransformerSpec], ...]:
 
 
 def flavor_of(model: TransformerSpec, version: str) -> Flavor | None:
-    """Return torchtitan's registered model with the same shapes as ``model``, whatever its name; None without one."""
+    """Return the model registered in torchtitan that has the same shapes as ``model``; None if there is none.
+
+    The names may differ.
+    """
     return next((flavor for flavor, spec in flavors(version) if replace(spec, name=model.name) == model), None)
 
 

@@ -65,9 +65,9 @@ def _shown(value: object) -> str:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Settings(Reading):
-    """Settings of torchtitan by dotted name, with notes on how each setting was treated.
+    """The settings of a torchtitan configuration by dotted name, with notes on how the import treated each.
 
-    Settings that no reader looks up do not describe a layout.
+    A setting that the import never looks up does not describe a layout.
     """
 
     is_partial: bool = False
@@ -79,7 +79,7 @@ class Settings(Reading):
         super(Settings, self).add(kind, said, detail)
 
     def assume(self, name: str, default: object, detail: str = "") -> None:
-        """Add a note that torchtitan's default was assumed, unless the setting is present."""
+        """Add a note that torchtitan's default was assumed for a setting, unless the configuration has the setting."""
         if name not in self.settings.values:
             self.assumed(name, detail or f"torchtitan uses {_shown(default)} if no value is given")
 
@@ -121,7 +121,7 @@ class Settings(Reading):
         return word
 
     def ignore(self, name: str, detail: str) -> None:
-        """Add a note that a setting was ignored, if the setting is present."""
+        """Add a note that a setting was ignored, if the configuration has the setting."""
         if name in self.settings:
             self.ignored(name, detail)
 
