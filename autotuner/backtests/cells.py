@@ -446,7 +446,7 @@ _RECIPES = (
 
 
 def fp8_recipe(text: str, usual: str = "tensorwise") -> Fp8Recipe:
-    """Return the fp8 recipe that a cell names: it says which values share one scale.
+    """Return the fp8 recipe that a cell names. A recipe says which values share one scale.
 
     Args:
         text: The words of the cell.

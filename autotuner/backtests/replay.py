@@ -181,7 +181,7 @@ class Replay:
 
     @property
     def open(self) -> Integers:
-        """Indices of the layouts that a sampler may propose: those with results that are not known at the start."""
+        """Indices of the layouts that a sampler may propose: those whose results are not known at the start."""
         return np.setdiff1d(np.arange(len(self)), self.known)
 
     @property

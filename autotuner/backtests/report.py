@@ -138,7 +138,7 @@ class Rows:
 
     @property
     def covered(self) -> Booleans:
-        """A mask over the runs that ended with a step time: True if it lies in the predicted 80 % interval."""
+        """A mask over the runs that ended with a step time: True if this time lies in the predicted 80 % interval."""
         ratio = self.measured_s[self.ran] / self.predicted_s[self.ran]
         reach = 1 + self.relative_error[self.ran]
         inside: Booleans = (ratio >= 1 / reach) & (ratio <= reach)
@@ -410,12 +410,12 @@ def kind_of_cluster(sheet: Sheet) -> tuple[object, ...]:
 
 
 def replays(sheet: Sheet, others: Sequence[Sheet], num_shown: int) -> list[Replay]:
-    """Return simulated searches over a sheet (the measured runs of one job) that know some other results at the start.
+    """Return simulated searches over a sheet (the measured runs of one job), each with some results known at the start.
 
     There are five searches. Each knows ``num_shown`` measured runs, drawn anew. If ``num_shown`` is 0, there is a
-    single search. The known runs come from the sheet itself if enough other layouts remain in it to be ranked, or if
-    ``others`` has no measured runs. Otherwise the known runs come from ``others``. They then teach only the speed of
-    the cluster, and all rows of the sheet remain.
+    single search, which knows no results. The known runs come from the sheet itself if enough other layouts remain in
+    it to be ranked, or if ``others`` has no measured runs. Otherwise the known runs come from ``others``. They then
+    teach only the speed of the cluster, and all rows of the sheet remain.
 
     Args:
         sheet: The measured runs of one job.

@@ -236,7 +236,7 @@ def _pass_s(pipeline: Pipeline, zero_bubble_s: list[float], one_f_one_b_s: list[
 
 
 def predicted_s(iteration: Iteration, pass_s: Mapping[Pipeline, float]) -> float:
-    """Return the predicted seconds of an iteration.
+    """Return the predicted seconds of a training iteration with the iteration's slow links, if it has any.
 
     Args:
         iteration: The iteration.

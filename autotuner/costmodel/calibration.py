@@ -49,12 +49,11 @@ def calibrated(job: Job, runs: Iterable[MeasuredRuns]) -> Job:
 
 
 def calibrated_by_both(job: Job, other: Calibration | None) -> Job:
-    """Return the job with one calibration that combines its own calibration and another one of the same cluster.
+    """Return the job with one calibration that combines its own calibration with one from other runs on its cluster.
 
     Args:
         job: Job, with or without a calibration of its own.
-        other: Calibration from runs that the job's own calibration has not seen. None: the job's own calibration
-            stays.
+        other: Calibration from runs that the job's own calibration has not seen. None: the job's own calibration stays.
     """
     own = job.calibration
     if own is None or other is None:

@@ -305,7 +305,7 @@ class PassShares:
 
 
 def pass_shares(layout: Layout, job: Job) -> PassShares:
-    """Return the shares of forward, backward and deferred weight-gradient passes in the predicted computation.
+    """Return the shares of forward, backward and deferred weight-gradient passes in the slowest rank's computation.
 
     The layout must be legal for the job. Gradients of weights have a share of their own only if the pipeline schedule
     computes them later than the gradients of inputs. Otherwise they are part of ``backward``.

@@ -22,7 +22,7 @@ from autotuner.core.option import Kind, OptionSpec
 
 
 class Where(IntEnum):
-    """The measured runs that a formula was compared with: of a job's own stack and device, of others only, or none.
+    """The closest measured runs that a formula was compared with: on the job's stack and device, on others, or none.
 
     ``HERE``: with the job's software stack on its device. ``ELSEWHERE``: with other software, or on another device.
     ``NOWHERE``: never. A greater value means less trust.
@@ -36,7 +36,10 @@ class Where(IntEnum):
 # ---------------------------------------------------------------- what a layout may have
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A property of a layout, such as context parallelism, whose formula may have been checked with measured runs."""
+    """A property of a layout, such as context parallelism, that has a formula of its own in the cost model.
+
+    This formula may, or may not, have been compared with measured runs.
+    """
 
     word: str
     """Word of the property in a layout's name, without a number: ``cp``, ``flash_3``. The catalog counts measured runs
@@ -186,7 +189,7 @@ class Evidence:
         return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
 
     def of_option(self, word: str) -> Where:
-        """Return the closest comparison with measured runs that used one property of layouts, or one kind of attention.
+        """Return the closest comparison (``Where``) with measured runs that had one property or one kind of attention.
 
         Args:
             word: Word of the property in a layout's name, such as ``cp``; or the kind of attention, ``LATENT`` or

@@ -24,7 +24,7 @@ NVFP4_BYTES = 0.5 + 1 / 16
 def is_bf16_on_cores(x: LayoutColumns, job: Job) -> Booleans:
     """Return a mask over the layouts: True for layouts on CPU cores that do not multiply in fp32.
 
-    Their MFU is a share of the fp32 peak of the cores, too.
+    Their MFU is still a share of the fp32 peak of the cores.
     """
     accelerator = job.cluster.accelerator
     found: Booleans = (x.precision != accelerator.reference_precision) & (accelerator.kind == "cpu")

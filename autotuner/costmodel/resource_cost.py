@@ -252,7 +252,7 @@ class PowerColumns:
         return total_w
 
     def row(self, index: int, *, is_measured: bool) -> Power:
-        """Return the power of one layout.
+        """Return the power of one layout as a single ``Power`` object.
 
         Args:
             index: Row of the layout.
@@ -281,7 +281,7 @@ class FootprintColumns:
         return len(self.complexity)
 
     def row(self, index: int, *, is_measured: bool = False) -> Footprint:
-        """Return the resource cost of one layout.
+        """Return the resource cost of one layout as a single ``Footprint`` object.
 
         Args:
             index: Row of the layout.

@@ -29,7 +29,8 @@ which all ranks agree (PipeMorph, arXiv 2504.19232, plans again with one iterati
 def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> PredictionColumns:
     """Return the prediction of every layout; with a fault trace also the mean step time and MFU over its steps.
 
-    The cost model runs once for each distinct state of the links. A trace has only a few states.
+    A fault trace is a record of injected link faults. The cost model runs once for each distinct state of the links. A
+    trace has only a few states.
 
     Args:
         x: Legal layouts, one per row.
@@ -46,9 +47,9 @@ def predict_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> Predi
 
 
 def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalColumns:
-    """Return MFU and peak memory of every layout. With a fault trace, MFU belongs to the mean step time in the trace.
+    """Return MFU and peak memory of every layout. With a fault trace, MFU is computed from its mean step time.
 
-    The peak memory is always the peak on nominal links.
+    A fault trace is a record of injected link faults. The peak memory is always the peak on nominal links.
     """
     totals = predict_totals(x, job)
     if trace is None:
@@ -59,13 +60,16 @@ def totals_under(x: LayoutColumns, job: Job, trace: FaultTrace | None) -> TotalC
 
 
 def predicted_under(layout: Layout, job: Job, trace: FaultTrace | None) -> Prediction:
-    """Return the prediction of one legal layout; with a fault trace also the mean step time and MFU over its steps."""
+    """Return the prediction of one legal layout; with a fault trace also the mean step time and MFU over its steps.
+
+    A fault trace is a record of injected link faults.
+    """
     prediction: Prediction = row(predict_under(LayoutColumns.from_layouts([layout]), job, trace), 0)
     return prediction
 
 
 def step_times_under(layout: Layout, job: Job, trace: FaultTrace) -> tuple[float, ...]:
-    """Return the predicted seconds of each step of the fault trace, for one legal layout."""
+    """Return the predicted seconds of each step of a fault trace (a record of injected link faults) for a layout."""
     x = LayoutColumns.from_layouts([layout])
     stretches = _stretches(x, job, trace, predict(x, job).step_time.total_s)
     return tuple(seconds for one in stretches for seconds in one.step_times_s(0))

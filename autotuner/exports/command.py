@@ -73,7 +73,7 @@ class Flags:
         return None if value is None else tuple(value)
 
     def rows(self, name: str) -> tuple[tuple[str, ...], ...]:
-        """Return the value of a setting that is a list of lists of texts; empty if the setting is missing."""
+        """Return the value of a setting that is a list of lists of texts, as tuples; empty without the setting."""
         value = self._first((name,))[1]
         if value in (None, "None", ""):
             return ()

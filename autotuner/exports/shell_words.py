@@ -297,7 +297,7 @@ class Scope:
     """Text of the script in UTF-8. The positions of nodes refer to it."""
 
     def assign(self, name: str, elements: Elements, *, append: bool = False, array: bool = False) -> None:
-        """Set a variable.
+        """Set a variable of the script, or append to it, as an assignment in the script does.
 
         Args:
             name: The variable's name.

@@ -114,7 +114,7 @@ class Note:
 
 
 class Notes(list[Note]):
-    """The notes that a reader collects while it reads a configuration, with one note per setting at most."""
+    """The notes that an import collects on the settings of a configuration, with one note per setting at most."""
 
     def add(self, kind: NoteKind, setting: str, detail: str) -> None:
         """Add a note on one setting for the user: what the import did with it (``kind``), and why (``detail``)."""
@@ -139,7 +139,7 @@ class Notes(list[Note]):
 
 @value
 class Imported:
-    """The layout that a reader found in a trainer's configuration, with notes on its settings."""
+    """The result of an import: the layout in a trainer's configuration, with notes on the configuration's settings."""
 
     format: ExportFormat
     layout: Layout

@@ -266,7 +266,7 @@ class Module:
 
 
 def parse(text: str) -> ast.Module:
-    """Return the syntax tree of a Python module.
+    """Return the syntax tree of a Python module, which is never run.
 
     Raises:
         InvalidInput: The text is not Python.

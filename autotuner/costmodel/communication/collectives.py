@@ -55,9 +55,10 @@ def _silent(link: Link) -> Link:
 def measured_s(kind: CollectiveKind, full_bytes: Floats, group: Group) -> Floats | None:
     """Return the seconds of a collective by measurements of the group's link; None if this kind was never measured.
 
-    A measurement is a line: a start time, plus a time per byte. Groups on several nodes use the lines of the network.
-    If the network has no lines, they use the lines of the link inside nodes. Between two measured numbers of ranks,
-    both times are interpolated. Beyond the largest measured number, they grow with the number of steps of a ring.
+    A straight line was fitted to the measurements: a start time, plus a time per byte. Groups on several nodes use the
+    lines of the network. If the network has no lines, they use the lines of the link inside nodes. Between two measured
+    numbers of ranks, both times are interpolated. Beyond the largest measured number, they grow with the number of
+    steps of a ring.
     """
     within, across = (_lines(link, kind) for link in (group.intra_node_link, group.inter_node_link))
     if not within:
@@ -403,6 +404,8 @@ def data_all_gather_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Flo
 
 def data_reduce_scatter_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
     """Return the seconds of a reduce-scatter among data-parallel ranks, on one or two levels as the layout says.
+
+    On two levels, the ranks inside each node reduce first, and then the nodes reduce their sums.
 
     Args:
         full_bytes: Bytes of the whole tensor on each rank, of shape (layouts,).

@@ -102,7 +102,7 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
 
 
 def classes_first(cluster: Cluster) -> list[LinkHealth]:
-    """Return the last known states of links: first one for each class of links, then one for each single link.
+    """Return the last known state of each class of links, followed by the last known state of each single link.
 
     The states of single links come later, because they may differ from the state of their class.
     """
@@ -141,9 +141,9 @@ MULTICAST_S = 25e-6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FlatRing:
-    """A ring that visits ranks in the order of their numbers: the ports that it uses to leave a node, and its steps.
+    """A ring that visits ranks in the order of their numbers, as in gloo: its network ports and steps between nodes.
 
-    NCCL sorts its rings by node instead. This ring is the one of gloo.
+    NCCL's rings visit the nodes one after the other instead.
     """
 
     ports: Floats
@@ -153,7 +153,7 @@ class FlatRing:
 
 
 class LinkTime(NamedTuple):
-    """The seconds per byte of some traffic for which a kind of link is busy; 0 if no traffic passes the link."""
+    """The time for which some traffic keeps a kind of link busy, in seconds per byte; 0 if it does not use the link."""
 
     name: str
     s_per_byte: Floats
@@ -246,7 +246,7 @@ class Group:
 
     @cached_property
     def ring_latency_s(self) -> Floats:
-        """The latency in seconds of one round of a ring: ``num_ranks - 1`` steps, of which one leaves each node.
+        """The latency in seconds of one ring round: ``num_ranks - 1`` steps, of which some go to another node.
 
         The extra delay of a slow link counts in every step, because each rank sends what it received in the step
         before.

@@ -34,7 +34,7 @@ from autotuner.costmodel.micro_batch import (
 
 
 def overlap_share(accelerator: Accelerator) -> float:
-    """Return the share of computing time in which a collective can make progress at the same time.
+    """Return the share of computing time during which a collective can make progress.
 
     The share is 1 on GPUs, whose copy engines and network cards work at the same time as the matrix units. It is 0 on a
     CPU, where the core that computes also moves the bytes.

@@ -166,7 +166,7 @@ def _in_blocks(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts:
 
 # ---------------------------------------------------------------- the groups of a layout, by Layout's rank order
 def tensor_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the groups of tensor ranks, whose numbers follow one another."""
+    """Return the groups of tensor ranks, which split matrix products among them and have consecutive numbers."""
     return _ring(x, cluster, placement.tensor_spread(_one(x)))
 
 

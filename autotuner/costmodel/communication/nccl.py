@@ -251,7 +251,7 @@ class Channels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wires:
-    """The channels and links of a group of ranks that NCCL's topology search finds."""
+    """The channels and links that NCCL's topology search finds between the ranks of one group."""
 
     num_ranks: int
     num_nodes: int

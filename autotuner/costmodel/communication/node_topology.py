@@ -40,7 +40,10 @@ _Resource: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WiredNode:
-    """The slowdown and delay inside nodes whose accelerators are not all joined by NVLink; one row per layout."""
+    """The slowdown and delay of traffic inside nodes whose accelerators are not all joined by NVLink, per layout.
+
+    The slowdown is relative to the cluster's link inside nodes.
+    """
 
     ring_slowdown: Floats
     """Time of a byte around a ring inside a node, divided by the time over the cluster's link inside nodes."""

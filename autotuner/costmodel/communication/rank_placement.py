@@ -37,18 +37,18 @@ class Windows:
     """Number of ranks of the job. The last part may have fewer ranks than the others."""
 
     def rings_out(self) -> Floats:
-        """Return the number of rings that leave a part. It is the number of the part that most rings leave."""
+        """Return the number of rings that leave one part of the cluster, for the part that most rings leave."""
         return self._fullest(_rings_out)
 
     def sends_out(self) -> Floats:
-        """Return the number of ranks in a part that send to a later part, if each sends to the next rank of its group.
+        """Return the number of ranks in a part of the cluster that send to a later part, for the part with the most.
 
-        It is the number of the part with the most such ranks.
+        Each rank sends to the next rank of its group.
         """
         return self._fullest(_sends_out)
 
     def shares_out(self) -> Floats:
-        """Return the bytes that leave the busiest part in an all-to-all, divided by the bytes that one rank sends."""
+        """Return the all-to-all bytes that leave the busiest part of the cluster, divided by the bytes of one rank."""
         return self._fullest(_shares_out)
 
     def _fullest(self, count: Callable[[Integers, Integers, Integers, Integers], Floats]) -> Floats:
@@ -132,7 +132,7 @@ class Places:
         return self.num_ranks * self.stride
 
     def ranks_below(self, part_nodes: int) -> Integers:
-        """Return the smallest number of ranks that a group has in one part, among the parts in which it has any ranks.
+        """Return the smallest number of ranks that a group has in one part of the cluster, ignoring parts without any.
 
         Args:
             part_nodes: Number of nodes of a part.
@@ -163,7 +163,9 @@ class Places:
         return np.where(self.is_cyclic, dealt, blocks)
 
     def ring_steps_out(self, part_nodes: int) -> Floats:
-        """Return how many steps of one ring round carry data out of a part, without the round's last step.
+        """Return how many steps of one ring round carry data out of a part of the cluster.
+
+        The last step of the round is not counted.
 
         Args:
             part_nodes: Number of nodes of a part.
@@ -176,9 +178,9 @@ class Places:
         )
 
     def share_sent_out(self, part_nodes: int) -> Floats:
-        """Return the share of a part's ranks that send to a rank outside the part, if each sends to its neighbour.
+        """Return the share of the ranks in a part of the cluster that send to a rank in another part.
 
-        The neighbour of a rank is the next rank of its group.
+        Each rank sends to the next rank of its group.
 
         Args:
             part_nodes: Number of nodes of a part.
@@ -189,7 +191,7 @@ class Places:
         return np.where(self.leave(part_nodes), shares, 0.0)
 
     def share_scattered_out(self, part_nodes: int) -> Floats:
-        """Return the share of the all-to-all bytes of ranks in a part that goes to ranks outside the part.
+        """Return the share of all-to-all bytes from ranks in one part of the cluster that goes to ranks in other parts.
 
         Args:
             part_nodes: Number of nodes of a part.

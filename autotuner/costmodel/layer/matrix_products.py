@@ -67,7 +67,7 @@ class Product:
 
 
 def layer_products(x: LayoutColumns, job: Job, *, sparse: bool) -> Iterator[Product]:
-    """Yield the matrix products of a layer on one rank, except the product of the router.
+    """Yield the matrix products of a layer on one rank, without the product of the router, which scores the experts.
 
     The gate projection and the up projection of a feed-forward block are one product of twice the width.
 

@@ -77,8 +77,8 @@ def recompute_s(
 ) -> Floats:
     """Return the seconds that a layer's backward pass spends on recomputation.
 
-    Which share of the matrix products' time is repeated follows from their FLOP. For other operations it follows from
-    the bytes that they move.
+    The repeated share of the matrix products' time is computed from their FLOP. The repeated share of other operations
+    is computed from the bytes that they move.
 
     Args:
         x: Layouts.

@@ -90,6 +90,9 @@ class Work(Additive):
         return collectives_last + self.tensor_s + self.context_s + self.expert_s
 
     def passes(self) -> Passes:
-        """Return the same seconds by pass (forward, input gradient, weight gradient), including collectives."""
+        """Return the total seconds, divided into forward, input-gradient and weight-gradient passes.
+
+        The passes include recomputation and exposed collectives.
+        """
         rest_s = self.total_s - self.forward_s - self.weight_gradient_s
         return Passes(forward_s=self.forward_s, input_s=rest_s, weight_s=self.weight_gradient_s)

@@ -37,7 +37,7 @@ from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
 def with_rounded_inputs(
     parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job, *, sparse: bool
 ) -> dict[LayerPart, Floats]:
-    """Return the bytes of each part of a layer if inputs of matrix products are kept in low precision.
+    """Return the kept activations of a layer by part, in bytes, if inputs of matrix products are kept in low precision.
 
     The input of a product is kept to compute the gradient of the product's weight. Three inputs are kept rounded
     instead of in 16 bits: the input of attention, the input of the feed-forward block, and the input of this block's
@@ -92,7 +92,7 @@ part, and the product of both (``_math_backward`` of trials/distributed/block_at
 
 
 def with_fp32_attention(parts: Mapping[LayerPart, Floats], x: LayoutColumns, job: Job) -> dict[LayerPart, Floats]:
-    """Return the bytes of each part of a layer that are kept for the backward pass, with attention computed in fp32.
+    """Return the kept activations of a layer by part, in bytes, where attention is computed in fp32.
 
     Only layouts whose attention consists of separate kernels (products, softmax) compute it in fp32. All other layouts
     keep the same bytes, except for a second copy of the attention output that context ranks may need.

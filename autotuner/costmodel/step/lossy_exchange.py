@@ -88,8 +88,8 @@ _TRAFFIC: Mapping[GradientSync, _Traffic] = {
 def lossy_exchange_s(x: LayoutColumns, job: Job, num_elements: Floats) -> Floats:
     """Return the seconds that a lossy gradient exchange adds to an average step; 0 if all gradients are summed.
 
-    No computation hides these seconds. If an exchange takes place every few steps, its time is divided by the number of
-    these steps.
+    A lossy exchange compresses gradients, or exchanges them only every few steps. No computation hides these seconds.
+    If an exchange takes place every few steps, its time is divided by the number of these steps.
 
     Args:
         x: The layouts.

@@ -162,7 +162,9 @@ class RankStep:
 
     @classmethod
     def of(cls, x: LayoutColumns, job: Job, loads: Sequence[RankLoad], works: ModelWork[Work]) -> RankStep:
-        """Return the step of the slowest pipeline rank of each layout.
+        """Return the step of each layout's slowest pipeline rank, by part.
+
+        The optimizer and the data-parallel collectives are not included.
 
         Args:
             x: Layouts, one per row.

@@ -83,7 +83,7 @@ class Hops:
         )
 
     def take(self, rows: Integers, num_hops: int) -> Hops:
-        """Return the first ``num_hops`` hops of the layouts in the given rows.
+        """Return the first ``num_hops`` hops (pairs of neighbouring pipeline ranks) of the layouts in these rows.
 
         Args:
             rows: Row numbers of the layouts.

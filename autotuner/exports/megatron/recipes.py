@@ -42,7 +42,7 @@ _OVERRIDE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """The values that a recipe or a list of overrides assigns to dotted names."""
+    """The values that a recipe or a list of overrides assigns to dotted names such as ``cfg.model.num_layers``."""
 
     values: Mapping[str, tuple[str, ...]]
     """Values as words, by the path that is assigned (``cfg.model.num_layers``). A list has several words."""

@@ -126,7 +126,7 @@ class Settings(Reading):
             self.ignored(name, detail)
 
     def leave(self, sections: Iterable[str], known: Iterable[str]) -> None:
-        """Add notes on all settings that no reader has looked up.
+        """Add notes on all settings that the import has not looked up.
 
         Args:
             sections: Sections that describe the layout. Each setting in these sections gets its own note. All known

@@ -43,7 +43,7 @@ class Choosable:
 
     @property
     def is_legal(self) -> bool:
-        """Return True if the layout can take this value: it has an effect, and it breaks no further rule.
+        """Return True if the layout can take this value: the option has an effect, and no further rule is broken.
 
         Rules that the present layout breaks already are ignored, unless they are about this option.
         """

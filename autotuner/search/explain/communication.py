@@ -138,7 +138,7 @@ def _route(axis: str, traffic: Traffic, group: Group) -> Route:
 # ---------------------------------------------------------------- the groups of one rank
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankGroup:
-    """The communication group of one rank along one parallel axis."""
+    """The ranks with which one rank communicates along one parallel axis, such as its tensor group."""
 
     axis: str
     """Axis of the group: ``tensor``, ``context``, ``expert``, ``pipeline`` or ``data``. The data group includes context

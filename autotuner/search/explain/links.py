@@ -43,7 +43,7 @@ class SlowHop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message between two neighbouring pipeline ranks over degraded links: the result of one pass."""
+    """A message between neighbouring pipeline ranks over degraded links: the activations or gradients of one pass."""
 
     action: str
     """Pass whose result the message carries, as torch writes it: ``2F3``."""

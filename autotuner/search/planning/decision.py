@@ -265,7 +265,7 @@ class Decision:
 
     @property
     def chances_kept(self) -> Floats:
-        """Probability that a run on each cluster meets the goal's deadline and price limit; 1 if there are none."""
+        """Probability that a run on each cluster meets the goal's deadline and price limit; 1 if it has neither."""
         return self.loss.chance_kept(self.belief.log_hours, self.belief.deviations)
 
     def regret_saved(self, after: Belief) -> float:

@@ -301,9 +301,9 @@ _READ_BY_PLANS = (".py", ".toml")
 
 
 def plan_id_of(request: PlanRequest) -> str:
-    """Return the id of a plan: a hash of the question, the code and the catalog.
+    """Return the id of a plan: a hash of the request, the code and the catalog.
 
-    A change of any of them gives a new plan.
+    A change of any of them gives a new plan. An equal request finds the stored plan.
     """
     read = codec.loads(PlanRequest, codec.dumps(request))  # as the process that computes the plan reads it
     return codec.content_key(read, _release())[:_DIGITS]

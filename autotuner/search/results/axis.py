@@ -41,7 +41,7 @@ class Axis:
 
 
 def axis_named(name: str) -> Axis:
-    """Return the axis with a given name.
+    """Return the axis (a layout option that tables and charts vary) with a given name.
 
     Raises:
         InvalidInput: There is no such axis; the error lists all names.

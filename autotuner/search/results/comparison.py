@@ -183,7 +183,7 @@ class LayoutComparison:
 
 
 def side_by_side(contenders: Sequence[Contender]) -> LayoutComparison:
-    """Compare two to four legal layouts, which may belong to one job or to different jobs."""
+    """Compare two to four legal layouts, of one job or several: which is fastest, by how much, and in which parts."""
     figures = tuple(_figures(one) for one in contenders)
     is_one_job = len({(one.job.model, one.job.workload, one.job.cluster) for one in contenders}) == 1
     rates = [_rate(*pair, is_one_job) for pair in zip(contenders, figures, strict=True)]

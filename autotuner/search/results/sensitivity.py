@@ -272,7 +272,7 @@ def two_that_matter(importance: Sequence[Importance], layouts: Sequence[Layout])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepChoices:
-    """The importance of each option in a sweep, and a grid of two options."""
+    """The importance of each option in a sweep, and a table of two options with the best trial in each cell."""
 
     choices: Choices
     """Importance of each choice, and its effect in otherwise equal pairs."""
@@ -284,13 +284,13 @@ class SweepChoices:
 def sweep_choices(
     request: SweepRequest, trials: Sequence[Trial], row: str | None = None, column: str | None = None
 ) -> SweepChoices:
-    """Return the importance of each option in a sweep, and a grid of two options.
+    """Return the importance of each option in a sweep, and a table of two options with the best trial in each cell.
 
     Args:
         request: The request of the sweep.
         trials: All trials of the sweep.
-        row: Option of the rows of the grid; None: one of the two most important options.
-        column: Option of the columns of the grid; None: the other of the two most important options.
+        row: Option of the rows of the table; None: one of the two most important options.
+        column: Option of the columns of the table; None: the other of the two most important options.
 
     Raises:
         InvalidInput: There is no such option.
@@ -301,7 +301,7 @@ def sweep_choices(
 
 
 def grid(request: SweepRequest, trials: Sequence[Trial], row: str, column: str) -> Grid:
-    """Return a grid with the best trial for every pair of values of two options.
+    """Return a table of two options that has, for every pair of their values, the best trial with these values.
 
     Args:
         request: The request of the sweep.

@@ -72,7 +72,10 @@ class FrontPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Behind:
-    """A ranked trial that is not on the Pareto front, and a trial on the front that dominates it."""
+    """A ranked trial that is not on the Pareto front, and a trial on the front that dominates it.
+
+    The second trial is at least as good in every metric and better in some.
+    """
 
     trial: int
     """Number of the trial in its sweep."""

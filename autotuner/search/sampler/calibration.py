@@ -38,7 +38,7 @@ class Platform:
 
     @classmethod
     def of(cls, job: Job, trainer: str | None = None) -> Platform:
-        """Return the platform of a job.
+        """Return the platform of a job: its accelerator, links, software stack and trainer.
 
         Args:
             job: The job.

@@ -207,7 +207,7 @@ def factor_deviations(job: Job) -> Floats:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Factors:
-    """The correction factors of one job, learnt from runs: true by predicted time, for each part of a step."""
+    """The correction factors of one job, learnt from runs: true / predicted time, for each part of a step."""
 
     mean: Floats
     """Mean of each factor's logarithm, in units of its prior deviation."""
@@ -230,7 +230,7 @@ class Factors:
 
     @classmethod
     def after(cls, runs: Sequence[TimedRuns], numbers: Sequence[int], shared: TaskSimilarity) -> Factors:
-        """Return the factors of a job, learnt from runs of this job and of other jobs.
+        """Return the correction factors (true / predicted time) of a job, learnt from runs of this and other jobs.
 
         Args:
             runs: Runs by job; at least one job.

@@ -74,7 +74,7 @@ class FullSize:
         self._last: tuple[tuple[Layout, ...], LayoutColumns, PredictionColumns] | None = None
 
     def estimates(self, layouts: Sequence[Layout], trials: Iterable[ProxyTrial]) -> list[FullSizeEstimate]:
-        """Return the full-size estimate of each layout, given the results of proxy trials (smaller trials).
+        """Return the estimated results of full-size layouts, given the results of proxy trials (of smaller layouts).
 
         Args:
             layouts: Layouts of the job; every one must be legal.
@@ -219,7 +219,9 @@ class SmallScale:
         return self._growth[layout]
 
     def estimates(self, trials: Iterable[Trial], reference_flop_per_s: float) -> Mapping[str, TrialEstimate]:
-        """Return the full-size estimate of each measured trial, given the results of all trials. Keys are trial ids.
+        """Return the estimated full-size results of each measured proxy trial, given the results of all trials.
+
+        The keys are trial ids.
 
         Args:
             trials: Trials of the sweep.

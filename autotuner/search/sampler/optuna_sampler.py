@@ -244,7 +244,7 @@ class LayoutSampler(BaseSampler):
         return self._proposal(self._reader.read(trials), rows)
 
     def memory(self, trials: Iterable[FrozenTrial]) -> MemoryBelief:
-        """Return the expected peak memory of the untried layouts, given the results of these trials.
+        """Return the ratio of expected to predicted peak memory of the untried layouts, as learnt from these trials.
 
         Args:
             trials: Trials of one study.

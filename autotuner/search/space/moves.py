@@ -42,7 +42,7 @@ _LONE_GROUPS: tuple[tuple[tuple[str, ...], Callable[[Layout], Any]], ...] = (
 
 
 def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
-    """Return the layout with every option at its default that has no effect with the layout's other values.
+    """Return the layout with the default value for every option that has no effect with the layout's other values.
 
     Layouts that train in the same way then are equal.
 
@@ -59,7 +59,7 @@ def settle(layout: Layout, job: Job, *, keeps_formats: bool = False) -> Layout:
 
 
 def settle_groups(layout: Layout) -> Layout:
-    """Return the layout with options about groups of ranks at their defaults, where the group has only one rank.
+    """Return the layout with the default value for every option that has no effect because a group has one rank.
 
     For example, sequence parallelism has no effect with one tensor rank. The function needs no job, and the layout need
     not be legal for a job.
@@ -76,7 +76,7 @@ def _with_defaults(layout: Layout, names: Iterable[str]) -> Layout:
 
 
 def settle_columns(layouts: LayoutColumns, job: Job) -> LayoutColumns:
-    """Return the layouts with every option at its default that has no effect with the layout's other values.
+    """Return the layouts with the default value for every option that has no effect with a layout's other values.
 
     Args:
         layouts: The table of layouts.
