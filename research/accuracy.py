@@ -35,7 +35,11 @@ harder."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A figure that predictions of a table should reach."""
+    """The errors that the predictions of one published table should not exceed.
+
+    ``at_least`` is the required median of |predicted / measured - 1|, ``aim`` is the desired one, and ``keep`` selects
+    the jobs of the table by name.
+    """
 
     table: str
     at_least: float
@@ -53,7 +57,10 @@ TARGETS = (
 
 
 def held_out_tables(*, quick: bool) -> dict[str, Table]:
-    """Return every table with its sheets' jobs, whose constants were fitted without these sheets."""
+    """Return every published table, each job with constants that were fitted without the runs of this job.
+
+    With ``quick``, the jobs have the constants of the catalog, whose fits used all runs.
+    """
     tables: dict[str, list[Sheet]] = defaultdict(list)
     for one in FITS:
         by: LeftOut = "sheet" if one.name in _BY_SHEET else "model"
@@ -189,7 +196,11 @@ def _lost_table(reports: Mapping[str, BacktestReport]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Fit the constants without each sheet, predict it, judge the errors, and print and write the page."""
+    """Write the page about the accuracy of predictions. Each run is predicted with constants fitted without it.
+
+    With ``--quick`` in the arguments, the constants of the catalog are used, and the page is printed and not written.
+    With ``--unread``, only the numbers of rows that cannot be used are printed.
+    """
     if "--unread" in sys.argv:
         return print(*unread_lines(tables_of_runs()), sep="\n")  # noqa: T201
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -222,18 +233,24 @@ Tables without shapes are about hybrid models, as their notes say."""
 
 
 def tables_of_runs() -> list[Path]:
-    """Return the published tables whose rows are whole runs."""
+    """Return the paths of the published CSV tables in which each row describes a whole training run.
+
+    Other published tables contain benchmarks, for example of matrix products or collectives.
+    """
     paths = sorted(PUBLISHED.glob("*.csv"))
     return [path for path in paths if "zero_or_fsdp" in path.read_text(encoding="utf-8").partition("\n")[0]]
 
 
 def left_out(table: Table) -> Counter[str]:
-    """Return the number of rows by the reason why they were left out, for all sheets and for rows without a sheet."""
+    """Return how many rows of a published table cannot be compared with a prediction, by the reason."""
     return sum((Counter(sheet.left_out) for sheet in table.sheets), Counter(table.left_out))
 
 
 def unread_lines(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield one line for each table and reason, with the share of all rows."""
+    """Yield lines of text that say how many rows of each CSV table cannot be compared with a prediction, and why.
+
+    The last line gives their share of all rows, without rows that did not train a transformer or did not end.
+    """
     total: Counter[str] = Counter()
     for path in paths:
         table = read_table(path)

@@ -39,7 +39,7 @@ EXPONENT = 2.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """Accelerators with the same chip."""
+    """A group of accelerators that have the same chip but different power limits or clocks."""
 
     fitted: str
     """Device whose clock was fitted to published runs."""
@@ -59,7 +59,16 @@ CHIPS = (
 
 
 def sustained_share(device: Accelerator, fitted: Accelerator, idle_w: float) -> float:
-    """Return the share of a short benchmark's rate that the device sustains, from that of another with its chip."""
+    """Return the share of a short benchmark's FLOP/s that an accelerator sustains in long training.
+
+    The power limit lowers the clock in long training. The share is computed from the known share of another accelerator
+    with the same chip.
+
+    Args:
+        device: The accelerator whose share is computed.
+        fitted: The accelerator whose share was fitted to published runs.
+        idle_w: Power in watts that both accelerators draw at any clock.
+    """
     multiprocessors = _multiprocessors(device) / _multiprocessors(fitted)
     clock = device.bf16_flop_per_s / fitted.bf16_flop_per_s / multiprocessors
     needed_w = (fitted.power_w - idle_w) / fitted.sustained_share**EXPONENT * multiprocessors * clock**EXPONENT
@@ -71,7 +80,7 @@ def _multiprocessors(device: Accelerator) -> int:
 
 
 def shares_report() -> Iterator[str]:
-    """Yield a line for each device: its power limit, its share by this law, and the catalog's share."""
+    """Yield a line for each accelerator: its power limit, its computed ``sustained_share``, and the catalog's value."""
     for chip in CHIPS:
         fitted = load_accelerator(chip.fitted)
         for name in (chip.fitted, *chip.others):
@@ -94,7 +103,11 @@ _IN_BF16 = {"precision": Precision.BF16, "fp8_recipe": Layout().fp8_recipe}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A run in 8 bits or fewer, compared with the median of the bf16 runs of the same layout."""
+    """A published run in fp8 or nvfp4, compared with the bf16 runs of the same model, cluster and layout.
+
+    ``measured`` and ``predicted`` are ratios: the step time of the run divided by the median step time of the bf16
+    runs.
+    """
 
     table: str
     run: Run
@@ -103,12 +116,15 @@ class Pair:
 
     @property
     def error(self) -> float:
-        """Return predicted / measured - 1 for the ratio of step times."""
+        """Return the relative error of the predicted ratio of step times: predicted / measured - 1."""
         return self.predicted / self.measured - 1
 
     @property
     def name(self) -> str:
-        """Return the name that all pairs of one model, device and recipe share."""
+        """Return a text with the software, model, accelerator, tensor degree and fp8 recipe.
+
+        The report has one line for all pairs with the same text.
+        """
         job, layout = self.run.job, self.run.layout
         recipe = layout.precision if layout.precision == Precision.NVFP4 else layout.fp8_recipe
         ranks = f"tp{layout.tensor_parallel_degree}{' async' * layout.async_tensor_parallel}"
@@ -116,12 +132,15 @@ class Pair:
 
     @property
     def has_experts(self) -> bool:
-        """Return True if the model has experts."""
+        """Return True if the model of both runs is a mixture of experts."""
         return self.run.job.model.experts is not None
 
 
 def pairs(table: str) -> Iterator[Pair]:
-    """Yield the pairs of one table in the order of its rows; both runs have the same source and software."""
+    """Yield every run in fp8 or nvfp4 of a published table, paired with the bf16 runs of the same layout.
+
+    Both sides of a pair have the same source and software. Runs without a bf16 run of the same layout are left out.
+    """
     groups: Mapping[object, list[Run]] = defaultdict(list)
     for row in csv.DictReader((PUBLISHED / f"{table}.csv").read_text(encoding="utf-8").splitlines()):
         run = _run(row)
@@ -160,17 +179,25 @@ def _predicted_s(run: Run) -> float:
 
 
 def all_pairs(keep: Callable[[Pair], bool] = lambda _: True) -> list[Pair]:
-    """Return the pairs of all tables."""
+    """Return the pairs (see ``pairs``) of all published tables that have runs in both number formats.
+
+    Args:
+        keep: Returns True for the pairs to return; by default, all pairs.
+    """
     return [pair for table in TABLES for pair in pairs(table) if keep(pair)]
 
 
 def errors(found: Iterable[Pair]) -> Floats:
-    """Return the error of each pair's predicted ratio."""
+    """Return, for each pair, the relative error of its predicted ratio of step times (fp8 over bf16)."""
     return np.array([pair.error for pair in found])
 
 
 def pairs_report() -> Iterator[str]:
-    """Yield the whole report on pairs."""
+    """Yield the lines of the report on how well the gain of fp8 over bf16 is predicted.
+
+    There is a line for each software, model, accelerator and recipe, then a line for all dense models and a line for
+    all models with experts.
+    """
     found = all_pairs()
     for name, group in groupby(sorted(found, key=lambda pair: pair.name), key=lambda pair: pair.name):
         same = list(group)
@@ -185,7 +212,7 @@ def pairs_report() -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the shares, then the pairs."""
+    """Print the share of its clock that each accelerator sustains, then the errors of the predicted gains of fp8."""
     print(*shares_report(), *pairs_report(), sep="\n")  # noqa: T201
 
 

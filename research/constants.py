@@ -34,7 +34,10 @@ Owner = Literal["device", "stack", "network", "cluster"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A positive number to fit, with its start and the freedom of its prior."""
+    """A positive constant of the cost model, such as the launch time of a kernel, which is fitted to measured runs.
+
+    The logarithm of the constant has a normal prior: its mean is log(``start``), its standard deviation ``deviation``.
+    """
 
     owner: Owner
     """Kind of the constant's owner. A ``cluster`` has a single constant, the factor on all of its step times."""
@@ -49,7 +52,10 @@ class Constant:
     most: float = np.inf
 
     def concerns(self, sheet: Sheet) -> bool:
-        """Return True if the predictions of this sheet depend on the constant."""
+        """Return True if this constant changes the predicted step times of a sheet (the measured runs of one job).
+
+        For example, a constant of the H100 concerns only jobs on H100s.
+        """
         device, source = sheet.job.cluster.accelerator.name, sheet.source
         match self.owner:
             case "device":
@@ -67,19 +73,31 @@ Values = Mapping[Constant, float]
 
 
 def with_values(sheet: Sheet, values: Values) -> Sheet:
-    """Return the sheet with the constants of its job replaced, except for its cluster's factor."""
+    """Return a sheet (the measured runs of one job) whose job has these values of the cost model's constants.
+
+    Constants of other devices, stacks or networks have no effect. The factor of the job's cluster is not part of the
+    job; ``cluster_factor`` returns it.
+    """
     concerned = {constant: value for constant, value in values.items() if constant.concerns(sheet)}
     return replace(sheet, job=_with(sheet.job, concerned))
 
 
 def cluster_factor(sheet: Sheet, values: Values) -> float:
-    """Return the factor of the sheet's cluster on all of its step times; 1 if there is no such constant."""
+    """Return the factor by which the cluster of a sheet makes all its step times longer; 1 if no factor is known.
+
+    A sheet consists of the measured runs of one job. The factor describes effects that no other constant explains.
+    """
     factors = (value for one, value in values.items() if one.owner == "cluster" and one.concerns(sheet))
     return prod(factors, start=1.0)
 
 
 def log_errors(sheet: Sheet, values: Values) -> Floats:
-    """Return log(predicted / measured) for each measured row."""
+    """Return log(predicted / measured step time) for each run of a sheet that did not run out of memory.
+
+    Args:
+        sheet: The measured runs of one job.
+        values: The constants of the cost model to predict with.
+    """
     measured = ~sheet.out_of_memory
     predicted_s = predict(sheet.layouts.take(measured), with_values(sheet, values).job).step_time.total_s
     errors: Floats = np.log(predicted_s * cluster_factor(sheet, values) / sheet.step_time_s[measured])
@@ -110,7 +128,17 @@ def _network(cluster: Cluster, values: Mapping[str, Any]) -> Cluster:
 def fit(
     sheets: Sequence[Sheet], constants: Sequence[Constant], start: Values | None = None, rounds: int = 15
 ) -> dict[Constant, float]:
-    """Return the constants that predict the sheets best."""
+    """Return the values of the constants that predict the step times of the measured runs best.
+
+    The errors are log(predicted / measured), with a loss under which outliers count little (Cauchy). The minimum is
+    found by Gauss-Newton steps.
+
+    Args:
+        sheets: The measured runs, by job.
+        constants: The constants to fit, with their priors.
+        start: Values at which the search begins; None: the means of the priors.
+        rounds: Highest number of Gauss-Newton steps.
+    """
     if not constants:
         return {}
     problem = _Problem(sheets, constants)
@@ -209,7 +237,7 @@ _CLUSTERS_HEAD = """\
 
 
 def write_stacks(values: Values) -> None:
-    """Write the constants of every stack, with three digits."""
+    """Write the fitted constants of software stacks into ``catalog/stacks.toml``, with three significant digits."""
     text = STACKS.read_text(encoding="utf-8")
     for constant, value in values.items():
         if constant.owner == "stack":
@@ -218,7 +246,14 @@ def write_stacks(values: Values) -> None:
 
 
 def write_devices(values: Values, source: str) -> None:
-    """Write the sustained share of every device, with the fit as its source."""
+    """Write the fitted ``sustained_share`` of each accelerator into ``catalog/accelerators.toml``.
+
+    It is the share of a short benchmark's FLOP/s that the accelerator keeps in long training.
+
+    Args:
+        values: Fitted constants; only those of devices are written.
+        source: Text that the file gives as the source of these values.
+    """
     text = ACCELERATORS.read_text(encoding="utf-8")
     for constant, value in values.items():
         if constant.owner == "device":
@@ -228,7 +263,14 @@ def write_devices(values: Values, source: str) -> None:
 
 
 def write_clusters(values: Values, sheets: Sequence[Sheet]) -> None:
-    """Write the factor of every cluster, with its remaining standard deviation."""
+    """Write the factor on step times of every published cluster into ``backtests/clusters.toml``.
+
+    The file also gives the standard deviation that remains after the fit, and the number of runs on the cluster.
+
+    Args:
+        values: Fitted constants; only the factors of clusters are written.
+        sheets: All measured runs, from which the runs on each cluster are counted.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     for constant, value in sorted(values.items(), key=lambda item: item[0].name):
         if constant.owner == "cluster":
@@ -242,7 +284,11 @@ def write_clusters(values: Values, sheets: Sequence[Sheet]) -> None:
 
 
 def write_left_out_errors(errors: Mapping[str, float]) -> None:
-    """Write the median error of each stack's runs in fits without their source into the origin of the stack."""
+    """Write into ``catalog/stacks.toml`` how wrong predictions are for sources that the fit did not use.
+
+    Args:
+        errors: Median of |predicted / measured - 1| by name of the software stack.
+    """
     text = STACKS.read_text(encoding="utf-8")
     for stack, error in errors.items():
         text = with_left_out_error(text, stack, error)
@@ -250,14 +296,18 @@ def write_left_out_errors(errors: Mapping[str, float]) -> None:
 
 
 def with_left_out_error(text: str, stack: str, error: float) -> str:
-    """Return the text with this error in the origin of the stack, in place of an older error."""
+    """Return the text of ``stacks.toml`` with ``left_out_error`` in the ``origin`` of one stack set to ``error``."""
     begins, old = rf"^\[{re.escape(stack)}\]\n(?:(?!\[).*\n)*?origin = {{ .*?", r", left_out_error = [\d.]+"
     origin = re.compile(f"({begins})(?:{old})? }}", re.MULTILINE)
     return origin.sub(rf"\g<1>, left_out_error = {error:.3f} }}", text)
 
 
 def cluster_deviation_left(num_runs: int) -> float:
-    """Return the standard deviation of a cluster's factor that remains after ``num_runs`` runs on the cluster."""
+    """Return the standard deviation of the logarithm of a cluster's factor, given ``num_runs`` measured runs.
+
+    The factor is the ratio of step times on this cluster to those on a typical one. More runs make the deviation
+    smaller.
+    """
     return float((CLUSTER**-2 + num_runs * RESIDUAL**-2) ** -0.5)
 
 
@@ -266,7 +316,10 @@ def _number(constant: Constant, value: float) -> str:
 
 
 def with_line(text: str, section: str, field: str, value: str) -> str:
-    """Return the text with a field of a section set to this value, in place of its old line or at the end."""
+    """Return the text of a TOML file in which ``field`` of ``section`` has a new value.
+
+    An old line of the field is replaced; otherwise a line is added at the end of the section.
+    """
     start = re.search(rf'^\["?{re.escape(section)}"?\]\n', text, flags=re.MULTILINE)
     assert start is not None, f"no section {section}"
     rest = text[start.end() :]
@@ -279,5 +332,5 @@ def with_line(text: str, section: str, field: str, value: str) -> str:
 
 
 def as_lines(values: Mapping[Constant, float]) -> list[str]:
-    """Return each constant as a line for people."""
+    """Return one line of text for each fitted constant, such as ``stack torchtitan: kernel_launch_s = 3.1e-05``."""
     return [f"{c.owner} {c.name}: {c.field} = {_number(c, value)}" for c, value in values.items()]

@@ -72,7 +72,12 @@ Runs = Mapping[str, Sequence[float]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Take the profile, measure for a while, and print predictions beside measurements."""
+    """Measure layouts on this machine's CPU cores, then print how well predictions agree with all stored runs.
+
+    Args:
+        arguments: Options such as ``--cores 4 --seconds 240 --profile``; None: the options of this process. Without
+            ``--seconds``, nothing is measured.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m research.cpu_sweep", description="Measure every layout of the demo."
     )
@@ -159,7 +164,7 @@ def _keep(document: Mapping[str, Any], kept: Path) -> None:
 # ---------------------------------------------------------------- judging
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """How well predicted step times agree with measured ones."""
+    """The accuracy of predicted step times: their median error, and how well they rank the layouts."""
 
     num_layouts: int
     median_error: float
@@ -175,7 +180,7 @@ class Judgement:
 
 
 def judged(predicted: Floats, measured: Floats) -> Judgement:
-    """Return the errors of the predictions and how well they rank the layouts."""
+    """Compare the predicted and measured step times of the same layouts, and return the accuracy of the predictions."""
     return Judgement(
         num_layouts=len(measured),
         median_error=float(np.median(np.abs(predicted / measured - 1))),
@@ -185,7 +190,11 @@ def judged(predicted: Floats, measured: Floats) -> Judgement:
 
 
 def noise_floor(runs: Runs) -> Judgement | None:
-    """Return how well the best of every second run predicts the best of the others; None if few layouts ran twice."""
+    """Return how well measured step times predict other measured step times of the same layouts.
+
+    Runs 1, 3, 5, ... of each layout predict runs 2, 4, 6, ...; of each half, the shortest step time counts. No
+    prediction can be shown to be more accurate than that. The result is None if fewer than three layouts ran twice.
+    """
     twice = [times for times in runs.values() if len(times) > 1]
     if len(twice) < 3:
         return None
@@ -193,7 +202,10 @@ def noise_floor(runs: Runs) -> Judgement | None:
 
 
 def undisturbed(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return the step times by layout, of runs that went first or that other processes hardly disturbed."""
+    """Return the step times in seconds of the runs that other processes hardly disturbed, by text of the layout.
+
+    A run also counts if the scheduler gave it priority over other processes (``--first``).
+    """
     found: dict[str, list[float]] = {}
     for run in runs:
         if run.get("first") or run["foreign"] <= _UNDISTURBED:
@@ -207,14 +219,18 @@ def _spearman(one: Floats, other: Floats) -> float:
 
 
 def kept_layouts(num_cores: int) -> tuple[Job, LayoutColumns]:
-    """Return the layouts that ran on this number of cores, and their common job."""
+    """Return the job and the layouts whose runs on ``num_cores`` CPU cores are stored in ``research/data``."""
     job, runs = _job(num_cores), _kept_runs(num_cores)
     layouts = _layouts(job)
     return job, layouts.take(np.array([number for number, row in enumerate(_rows(layouts)) if str(row) in runs]))
 
 
 def judgements(num_cores: int) -> Iterator[tuple[str, Judgement | None]]:
-    """Yield the noise floor of the stored runs, and the judgement of the catalog's and the profile's predictions."""
+    """Yield the accuracy of step times on ``num_cores`` CPU cores, each with a name, for the stored runs.
+
+    The first entry is the noise floor (see ``noise_floor``). The next ones judge predictions with the catalog's
+    constants and with the constants of the stored profile of this machine.
+    """
     runs = _kept_runs(num_cores)
     job, layouts = kept_layouts(num_cores)
     measured = np.array([min(runs[str(row)]) for row in _rows(layouts)])

@@ -31,7 +31,11 @@ PUBLISHED = Path(__file__).parents[1] / "tests" / "published"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Products:
-    """Measured matrix products of one source, device and precision, as columns."""
+    """Measured times of matrix products (m, k) x (k, n), as columns with one element for each shape.
+
+    All products have the same source, accelerator and precision. ``count`` is the number of products in one batched
+    call.
+    """
 
     count: Integers
     m: Integers
@@ -41,17 +45,20 @@ class Products:
 
     @property
     def flop(self) -> Floats:
-        """Return the FLOP of each row."""
+        """Return the FLOP of each measured call: 2 * count * m * n * k."""
         return np.asarray(2.0 * self.count * self.m * self.n * self.k)
 
     def take(self, rows: Booleans) -> Products:
-        """Return the rows for which the mask is True."""
+        """Return only the products for which the mask ``rows`` is True."""
         sizes = {name: getattr(self, name)[rows] for name in ("count", "m", "n", "k")}
         return Products(time_s=self.time_s[rows], **sizes)
 
 
 def load_products(source: str, accelerator: str, precision: str) -> Products:
-    """Return the table's rows of this source, device and precision."""
+    """Return the published times of matrix products for one source, accelerator and precision.
+
+    They are read from ``tests/published/gemm_throughput.csv``.
+    """
     wanted = (source, accelerator, precision)
     rows = [r for r in _rows("gemm_throughput.csv") if (r["source"], r["accelerator"], r["precision"]) == wanted]
     sizes = {name: np.array([int(row[name]) for row in rows]) for name in ("count", "m", "n", "k")}
@@ -59,13 +66,16 @@ def load_products(source: str, accelerator: str, precision: str) -> Products:
 
 
 def load_gemm_law(accelerator: str, precision: str) -> GemmLaw:
-    """Return the catalog's law of matrix products for this device and precision."""
+    """Return the constants by which the catalog predicts the times of matrix products on this accelerator."""
     return kernels_for(load_accelerator(accelerator)).gemm[Precision.from_label(precision)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """Work that a benchmark measures together with the product: kernels that round the (m, k) operand."""
+    """The time that a benchmark of fp8 products needs in addition, because it also rounds an operand to fp8.
+
+    The time is ``start_s`` plus ``s_per_element`` for each element of the (m, k) operand.
+    """
 
     start_s: float = 0.0
     s_per_element: float = 0.0
@@ -80,7 +90,13 @@ converts in another way (costmodel/layer/quantization.py)."""
 
 
 def product_error(products: Products, law: GemmLaw, conversion: Conversion | None = None) -> Floats:
-    """Return predicted / measured time - 1 for each product."""
+    """Return the relative error of the predicted time, predicted / measured - 1, for each matrix product.
+
+    Args:
+        products: The measured products.
+        law: The constants of the prediction.
+        conversion: Time of the benchmark for rounding the (m, k) operand; None: the benchmark does not round.
+    """
     besides = conversion or Conversion()
     predicted_s = gemm_s(products.m, products.n, products.k, law, count=products.count)
     converted_s = besides.start_s + products.m * products.k * besides.s_per_element
@@ -88,13 +104,17 @@ def product_error(products: Products, law: GemmLaw, conversion: Conversion | Non
 
 
 def load_attention_law(accelerator: str) -> AttentionLaw:
-    """Return the catalog's law of attention for this device in bf16."""
+    """Return the constants by which the catalog predicts the times of bf16 attention kernels on this accelerator."""
     return kernels_for(load_accelerator(accelerator)).attention[Precision.BF16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """One bar of a published figure; ``direction`` is forward, backward or both."""
+    """One measurement of an attention kernel, read from a bar of a published figure.
+
+    ``time_s`` is computed from the published FLOP/s. ``direction`` is the measured pass: forward, backward or both.
+    ``panel`` names the part of the figure that shows the bar.
+    """
 
     panel: tuple[str, ...]
     direction: str
@@ -105,7 +125,10 @@ class Speed:
 
 
 def load_speeds(accelerator: str, kernel: AttentionKernel) -> list[Speed]:
-    """Return the table's rows of this device and kernel."""
+    """Return the published measurements of one attention kernel on one accelerator.
+
+    They are read from ``tests/published/attention_throughput.csv``.
+    """
     wanted = (accelerator, kernel.label)
     return [_speed(r) for r in _rows("attention_throughput.csv") if (r["accelerator"], r["kernel"]) == wanted]
 
@@ -127,7 +150,7 @@ def _speed(row: dict[str, str]) -> Speed:
 
 
 def attention_error(speeds: Sequence[Speed], kernel: AttentionKernel, law: AttentionLaw) -> Floats:
-    """Return predicted / measured time - 1 for each row."""
+    """Return the relative error of the predicted time, predicted / measured - 1, for each measurement of a kernel."""
     return np.array([_predicted_s(speed, kernel, law) / speed.time_s - 1 for speed in speeds])
 
 
@@ -163,7 +186,14 @@ of the product, which is assumed to be that of bf16."""
 
 
 def fit_gemm(products: Products, law: GemmLaw) -> dict[str, Any]:
-    """Return the constants with the least error on these products; for 8 bits, with those of the conversions."""
+    """Return the constants, by name, with which the predicted times of these matrix products have the least error.
+
+    For fp8 products, the result includes the two constants of ``Conversion``: the benchmark also rounds an operand.
+
+    Args:
+        products: The measured products.
+        law: Gives the constants that are not fitted.
+    """
     converts = law.operand_bytes < 2
     ranges = {name: values for name, values in RANGES.items() if name != "latency_s" or not converts}
     ranges |= CONVERSION_RANGES if converts else {}
@@ -183,7 +213,11 @@ def fit_gemm(products: Products, law: GemmLaw) -> dict[str, Any]:
 
 
 def left_out_product_error(products: Products, law: GemmLaw) -> Floats:
-    """Return the error of each product with constants that were fitted without products of its width."""
+    """Return predicted / measured time - 1 for each matrix product, predicted without the use of similar products.
+
+    The widths ``n`` are divided into five sets. The products of each set are predicted with constants that were fitted
+    to the products of the other four sets.
+    """
     _, rank = np.unique(products.n, return_inverse=True)
     error = np.full(len(rank), np.nan)
     for fold in range(FOLDS):
@@ -208,7 +242,7 @@ SIZES: dict[str, Callable[[Products], Booleans]] = {
 
 
 def report_fit(accelerator: str, precision: str) -> Iterator[str]:
-    """Yield the constants and the errors of one device and precision."""
+    """Yield lines with the fitted constants of matrix products on an accelerator, and the errors of the predictions."""
     law, products = load_gemm_law(accelerator, precision), load_products("aiconfigurator", accelerator, precision)
     constants = fit_gemm(products, law)
     yield f"{accelerator} {precision}: " + ", ".join(f"{key} = {value:.3g}" for key, value in constants.items())
@@ -219,7 +253,11 @@ def report_fit(accelerator: str, precision: str) -> Iterator[str]:
 
 
 def report_unaligned() -> Iterator[str]:
-    """Yield the median rate of unaligned products relative to aligned ones, separately for sweeps of n and of k."""
+    """Yield lines that say how much slower matrix products are if a dimension is not a multiple of 8.
+
+    Even and odd values of ``n`` and of ``k`` are compared with multiples of 8. The measurements are for an A100 in
+    bf16.
+    """
     products = load_products("cookbook", "a100", "bf16")
     rate = products.flop / products.time_s
     for name, swept, fixed in (("n", products.n, 14336), ("k", products.k, 51200)):
@@ -232,7 +270,7 @@ def report_unaligned() -> Iterator[str]:
 
 
 def report_others() -> Iterator[str]:
-    """Yield the errors of the catalog's laws on sources that were not used in any fit."""
+    """Yield lines with predicted / measured times of matrix products that no fit has used, by size or accelerator."""
     cookbook, law = load_products("cookbook", "a100", "bf16"), load_gemm_law("a100", "bf16")
     ratio = 1 + product_error(cookbook, law)
     aligned = (cookbook.n % 8 == 0) & (cookbook.k % 8 == 0)
@@ -252,7 +290,7 @@ def _summary(error: Floats) -> str:
 
 
 def products_report() -> Iterator[str]:
-    """Yield the whole report on matrix products."""
+    """Yield all lines of the report on matrix products: fits, unaligned products, and products that no fit has used."""
     for accelerator, precision in MEASURED:
         yield from report_fit(accelerator, precision)
     yield from report_unaligned()
@@ -274,7 +312,7 @@ SHARE, SOFTMAX_FLOP, OVERHEAD_KEYS = (0.05, 0.6, 1.0), (1.0, 80.0, 1000.0), (5.0
 
 
 def fit_attention(speeds: Sequence[Speed], kernel: AttentionKernel, law: AttentionLaw) -> AttentionLaw:
-    """Return the law with this kernel's constants that have the least error on these rows."""
+    """Return ``law`` with the constants of the kernel that predict its measured times with the least error."""
     apart = any(speed.direction != "both" for speed in speeds)
     ranges = (SHARE, OVERHEAD_KEYS, *((SHARE, OVERHEAD_KEYS, SOFTMAX_FLOP) if apart else ()))
     low, start, high = np.log(ranges).T
@@ -300,7 +338,11 @@ def fit_attention(speeds: Sequence[Speed], kernel: AttentionKernel, law: Attenti
 
 
 def left_out_attention_error(speeds: Sequence[Speed], kernel: AttentionKernel, law: AttentionLaw) -> Floats:
-    """Return the error of each row with constants that were fitted without the bars of its panel."""
+    """Return predicted / measured time - 1 for each measurement, predicted without the use of similar measurements.
+
+    A panel is a part of a published figure. The bars of each panel are predicted with constants that were fitted to the
+    bars of all other panels. The errors are ordered by panel.
+    """
     errors = []
     for panel in sorted({speed.panel for speed in speeds}):
         fitted = fit_attention([speed for speed in speeds if speed.panel != panel], kernel, law)
@@ -309,7 +351,7 @@ def left_out_attention_error(speeds: Sequence[Speed], kernel: AttentionKernel, l
 
 
 def attention_report() -> Iterator[str]:
-    """Yield the constants and the errors of every device and kernel in the table."""
+    """Yield lines with the fitted constants and the errors of each attention kernel on A100 and H100."""
     for name in ("a100-80gb", "h100-sxm"):
         law = load_attention_law(name)
         for kernel in AttentionKernel:
@@ -329,7 +371,7 @@ def _constants(one: FusedPass) -> str:
 
 
 def main() -> None:
-    """Print the reports on products and on attention."""
+    """Print the fitted constants of matrix products and attention kernels, with the errors of the predicted times."""
     print(*products_report(), *attention_report(), sep="\n")  # noqa: T201
 
 

@@ -48,7 +48,10 @@ much."""
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """The rows of the table to which the constants of a link are fitted."""
+    """A fit of the constants of one link in the catalog to published times of collectives.
+
+    ``keep`` selects the measurements, and ``constants`` names the fields of the link to fit.
+    """
 
     link: str
     """Name of the link in the catalog."""
@@ -101,7 +104,10 @@ FITS = (
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """Measured collectives as columns; some of them ran with multicast switched off."""
+    """Published times of collectives, as columns with one element for each measurement.
+
+    ``without_multicast`` is True where the benchmark ran with multicast in the switches (NVLS) turned off.
+    """
 
     source: Texts
     collective: Texts
@@ -112,17 +118,17 @@ class Rows:
     measured_s: Floats
 
     def where(self, kept: Booleans) -> Rows:
-        """Return the rows for which the mask is True."""
+        """Return only the measurements for which the mask ``kept`` is True."""
         return Rows(**{name: column[kept] for name, column in vars(self).items()})
 
     @property
     def decade(self) -> Integers:
-        """Return the power of ten of each row's size."""
+        """Return the power of ten of each measurement's payload, for example 6 for 1 MB to 10 MB."""
         return np.floor(np.log10(self.payload_bytes)).astype(np.int64)
 
 
 def load_rows(keep: Callable[[Record], bool], path: Path = TABLE) -> Rows:
-    """Return the rows of the published table for which ``keep`` is True."""
+    """Return the published times of collectives for which ``keep`` is True, without messages of less than 8 KiB."""
     with path.open(encoding="utf-8") as lines:
         records = [r for r in csv.DictReader(lines) if int(r["payload_bytes"]) >= MIN_BYTES and keep(r)]
     return Rows(
@@ -137,7 +143,13 @@ def load_rows(keep: Callable[[Record], bool], path: Path = TABLE) -> Rows:
 
 
 def predicted_s(rows: Rows, intra: Link, inter: Link) -> Floats:
-    """Return the time that the laws predict for each row."""
+    """Return the seconds that the cost model predicts for each measured collective.
+
+    Args:
+        rows: The measured collectives.
+        intra: The link inside nodes.
+        inter: The link between nodes.
+    """
     without = replace(intra, multicast_efficiency=0.0)
     return np.where(rows.without_multicast, _on_links(rows, without, inter), _on_links(rows, intra, inter))
 
@@ -159,13 +171,16 @@ def _on_links(rows: Rows, intra: Link, inter: Link) -> Floats:
 
 
 def predicted_on(fit: Fit, link: Link, rows: Rows) -> Floats:
-    """Return the time that the laws predict for each row if the fitted link is ``link``."""
+    """Return the seconds that the cost model predicts for each measured collective, with ``link`` as the fitted link.
+
+    If the fit is for a link between nodes, ``link`` connects the nodes. Otherwise it connects the devices of one node.
+    """
     intra = link if fit.intra_node_link is None else load_link(fit.intra_node_link)
     return predicted_s(rows, intra, link)
 
 
 def fitted(fit: Fit, rows: Rows) -> Link:
-    """Return the link with the constants that fit these rows best."""
+    """Return the fit's link with the constants that predict these measured collectives best."""
     start = load_link(fit.link)
 
     def link(logarithms: Floats) -> Link:
@@ -180,7 +195,14 @@ def fitted(fit: Fit, rows: Rows) -> Link:
 
 
 def left_out_s(fit: Fit, rows: Rows, key: Texts | Integers) -> Floats:
-    """Return predictions for each row from a fit without the rows that have the same key."""
+    """Return the predicted seconds of each collective, from constants that were fitted without collectives like it.
+
+    Args:
+        fit: The link and its constants to fit.
+        rows: The measured collectives.
+        key: One value for each collective. Collectives with the same value, such as the same source, are left out of
+            the fit together.
+    """
     predicted = np.zeros(len(key))
     for value in np.unique(key):
         here = key == value
@@ -189,14 +211,21 @@ def left_out_s(fit: Fit, rows: Rows, key: Texts | Integers) -> Floats:
 
 
 def misses_of(predicted: Floats, rows: Rows) -> str:
-    """Return the median and the 90th percentile of the relative error, and the median ratio, as text."""
+    """Return a text with the median and the 90th percentile of |predicted / measured - 1|, and the median of the ratio.
+
+    The number of collectives follows in brackets.
+    """
     ratio = predicted / rows.measured_s
     error = np.abs(ratio - 1)
     return f"{np.median(error):6.1%} {np.quantile(error, 0.9):6.1%} x{np.median(ratio):.2f} ({len(ratio)})"
 
 
 def report(fit: Fit) -> str:
-    """Return the constants of one link and their errors, one line for each part of the rows."""
+    """Return the lines for one link: its fitted constants, and the errors of the predicted times of collectives.
+
+    There are errors of the fit itself, errors for collectives that were left out of the fit, and errors by source, kind
+    of collective and size.
+    """
     rows = load_rows(fit.keep)
     link = fitted(fit, rows)
     predicted = predicted_on(fit, link, rows)
@@ -221,7 +250,11 @@ _COPY_RATES = (5, 7.5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 1e6)
 
 @dataclass(frozen=True, kw_only=True)
 class Healthy:
-    """Iterations of a model without slow links, with the ranks of its pipeline and of each stage."""
+    """A published pipeline without slow links, with its measured iteration times in milliseconds.
+
+    In ``plain_ms``, the ranks send their own messages. In ``delegated_ms``, separate processes (delegates) send them.
+    Source: arXiv 2504.19232.
+    """
 
     num_ranks: int
     num_micro_batches: int
@@ -232,13 +265,16 @@ class Healthy:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Return the fixed zero-bubble schedule."""
+        """Return the zero-bubble pipeline schedule that is planned for this pipeline without any delay of links."""
         equal = PassTimes.equal(self.num_ranks, 1.0, 1.0, 1.0)
         return adaptive(equal, self.num_micro_batches, warm_up(equal))
 
     @cached_property
     def times(self) -> PassTimes:
-        """Return equal passes from which the time of the plain iteration follows."""
+        """Return the times of passes with which the simulated iteration takes exactly ``plain_ms``.
+
+        The forward pass, the backward pass for inputs and the pass for weights take equally long.
+        """
         unit = PassTimes.equal(self.num_ranks, 1.0, 1.0, 1.0)
         pass_s = self.plain_ms / 1e3 / simulate(self.schedule, unit).makespan_s
         return PassTimes.equal(self.num_ranks, pass_s, pass_s, pass_s)
@@ -254,7 +290,10 @@ HEALTHY = {
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class DelegationFit:
-    """Fitted rates, and how well they explain iterations without slow links."""
+    """The fitted rates at which delegates (processes that send for a rank) copy and send messages, with the errors.
+
+    The errors are those of simulated iterations of pipelines without slow links.
+    """
 
     squared: float
     """Sum of squared errors."""
@@ -269,7 +308,11 @@ class DelegationFit:
 
 
 def fits() -> Iterator[DelegationFit]:
-    """Yield the best fit for each way of sharing."""
+    """Yield the best fit for each of four assumptions on delegates, which are processes that send for a rank.
+
+    Either each delegate has the whole rate of sending, or all ranks of a stage share it. The same holds for the rate of
+    copying.
+    """
     for transfers, copies in product((False, True), repeat=2):
         yield min(_fit(transfers, copies, *rates) for rates in product(_RATES, _COPY_RATES))
 
@@ -303,7 +346,10 @@ def _print_delegates() -> None:
 
 
 def main() -> None:
-    """Print the constants of links, or those of delegated sends."""
+    """Print the fitted constants of links; with ``--delegates``, the costs of delegated sends instead.
+
+    A delegated send is one that a separate process carries out for a rank.
+    """
     if "--delegates" in sys.argv:
         return _print_delegates()
     for each in FITS:

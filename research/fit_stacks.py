@@ -50,7 +50,7 @@ PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Tables that are fitted together."""
+    """A set of published tables whose software, devices and networks get their constants in one common fit."""
 
     name: str
     tables: tuple[str, ...]
@@ -70,7 +70,10 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """The start of a constant, and the standard deviation of its logarithm around it."""
+    """The prior of a constant of the cost model: log(constant) is normal around log(``start``).
+
+    ``deviation`` is the standard deviation of the logarithm, and ``most`` the largest legal value of the constant.
+    """
 
     start: float
     deviation: float
@@ -148,13 +151,21 @@ FITS = (
 
 @cache
 def sheets_of(table: str) -> tuple[Sheet, ...]:
-    """Return the sheets of a published table that have measured rows."""
+    """Return the sheets of a published table in which at least one run did not run out of memory.
+
+    A sheet consists of the measured runs of one job.
+    """
     sheets = read_table(PUBLISHED / f"{table}.csv").sheets
     return tuple(sheet for sheet in sheets if not sheet.out_of_memory.all())
 
 
 def constants_of(one: Fit, sheets: Sequence[Sheet]) -> tuple[Constant, ...]:
-    """Return the constants to fit for the owners of these sheets."""
+    """Return the constants to fit: those of the accelerators, software stacks and networks that these sheets use.
+
+    Args:
+        one: The fit, which names the constants of each stack and network.
+        sheets: The measured runs, by job.
+    """
     return tuple(_constants(one, sheets))
 
 
@@ -191,18 +202,32 @@ def _constant(owner: Owner, name: str, field: str, prior: Prior) -> Constant:
 
 
 def cluster_of(sheet: Sheet) -> str:
-    """Return the source and the device of a sheet, which identify its cluster."""
+    """Return a text that identifies the cluster on which a sheet was measured: its source, a bar and its accelerator.
+
+    A sheet consists of the measured runs of one job. All runs of one source on one accelerator count as one cluster.
+    """
     return f"{source_name(sheet)}|{sheet.job.cluster.accelerator.name}"
 
 
 def source_name(sheet: Sheet) -> str:
-    """Return the repository or paper of a sheet, without file and release."""
+    """Return the name of the repository, paper or site that published a sheet (the measured runs of one job).
+
+    The file and the release are left out, so that all runs of one repository have the same name.
+    """
     named = re.match(r"github \S+|arXiv:[\d.]+|docs\.nvidia\.com", sheet.source)
     return named[0] if named else sheet.source
 
 
 def fitted(one: Fit, without: Sequence[Sheet] = (), start: Values | None = None, rounds: int = 15) -> Values:
-    """Return the fitted constants of the tables, without some sheets; an owner without sheets keeps its prior."""
+    """Return the constants of a fit by their owners (devices, stacks, networks, clusters).
+
+    Args:
+        one: The fit, with its tables.
+        without: Sheets (measured runs of one job) that the fit does not use. A constant that concerns no other sheet
+            keeps the value of its prior.
+        start: Values at which the search begins; None: the values of the priors.
+        rounds: Highest number of Gauss-Newton steps.
+    """
     left_out = {sheet.name for sheet in without}
     every = sheets_in(one)
     kept = [on_typical_cluster(one, sheet) for sheet in every if sheet.name not in left_out]
@@ -210,12 +235,18 @@ def fitted(one: Fit, without: Sequence[Sheet] = (), start: Values | None = None,
 
 
 def on_typical_cluster(one: Fit, sheet: Sheet) -> Sheet:
-    """Return the sheet with the step times that a typical cluster would have had."""
+    """Return the sheet with its measured step times converted to a cluster of typical speed.
+
+    A sheet consists of the measured runs of one job. The times are divided by ``one.cluster_factor``.
+    """
     return replace(sheet, step_time_s=sheet.step_time_s / one.cluster_factor)
 
 
 def main() -> None:
-    """Print every stack's constants and their errors on the fitted runs; write them if requested."""
+    """Print the fitted constants of every set of tables, and the median error of the predictions for the fitted runs.
+
+    ``--write`` also writes the constants into the catalog. ``--memory`` prints constants of the memory model instead.
+    """
     if "--memory" in sys.argv:
         return _print_memory()
     names = [word for word in sys.argv[1:] if not word.startswith("--")]
@@ -243,7 +274,7 @@ def _write(one: Fit, values: Values) -> None:
 
 
 def sheets_in(one: Fit) -> list[Sheet]:
-    """Return the sheets of all tables of a fit."""
+    """Return the sheets (measured runs, by job) of all tables that are fitted together."""
     return [sheet for table in one.tables for sheet in sheets_of(table)]
 
 
@@ -254,21 +285,34 @@ _REFUSED_WEIGHT = 8.0
 
 
 def with_memory(job: Job, values: Floats) -> Job:
-    """Return the job with other constants of memory for its stack."""
+    """Return the job with new values of the constants by which the peak memory of its software is predicted.
+
+    Args:
+        job: The job.
+        values: One value for each name in ``_MEMORY_FIELDS``.
+    """
     named: dict[str, float] = dict(zip(_MEMORY_FIELDS, map(float, values), strict=True))
     named["allowance_bytes"] = int(named["allowance_bytes"])
     return replace(job, stack=from_plain(Stack, to_plain(job.stack) | named))
 
 
 def excess(sheet: Sheet, values: Floats) -> Floats:
-    """Return log(predicted peak / memory) of every row."""
+    """Return log(predicted peak memory / memory of the accelerator) for each run; above 0, the run should not fit.
+
+    Args:
+        sheet: The runs of one job.
+        values: The constants of the memory model.
+    """
     job = with_memory(sheet.job, values)
     ratio: Floats = np.log(memory(sheet.layouts, job).total_bytes / job.cluster.accelerator.memory_bytes)
     return ratio
 
 
 def fitted_memory(sheets: Sequence[Sheet]) -> Floats:
-    """Return the most likely constants of memory for these outcomes, near their start."""
+    """Return the constants of the memory model that explain best which runs ran out of memory and which did not.
+
+    A prior keeps the constants near their usual values.
+    """
     ran_out = np.concatenate([sheet.out_of_memory for sheet in sheets])
     weight = np.where(ran_out, 1.0, _REFUSED_WEIGHT)
 

@@ -49,9 +49,9 @@ ENOUGH = 0.95
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FrontReplay:
-    """A replay whose layouts are compared by several metrics.
+    """A replay of a published sweep in which a search looks for the Pareto front of several metrics.
 
-    Step times are measured. The other metrics are modelled, because no published sheet has them.
+    Step times are measured. The other metrics (power, complexity) are modelled, because no published table has them.
     """
 
     replay: Replay
@@ -63,7 +63,10 @@ class FrontReplay:
 
     @classmethod
     def of(cls, replay: Replay, metrics: Sequence[Metric]) -> Self:
-        """Return the replay; at least two of its layouts must have run."""
+        """Return the replay with the values of all metrics.
+
+        At least two of its layouts must not have run out of memory.
+        """
         footprints = predicted_footprints(replay.layouts, replay.job, replay.predictions)
         worths = FrontWorths.of(metrics, replay.job, footprints, len(replay))
         values = worths.values(np.arange(len(replay)), np.log(replay.step_time_s))
@@ -74,16 +77,22 @@ class FrontReplay:
 
     @property
     def num_on_front(self) -> int:
-        """Return the number of layouts on the Pareto front."""
+        """Return the number of layouts on the Pareto front, which no other layout dominates in the metrics."""
         return int(non_dominated(self.values[~np.isnan(self.replay.step_time_s)]).sum())
 
     def volume_share(self, tried: Sequence[int]) -> float:
-        """Return the part of the whole front's hypervolume that these layouts dominate."""
+        """Return how much of the Pareto front's hypervolume the tried layouts dominate, as a fraction 0..1.
+
+        ``tried`` has the numbers of the layouts.
+        """
         ran = [layout for layout in tried if not self.replay.ran_out(layout)]
         return Frontier.of(self.values[ran], self.whole.reference).volume / self.whole.volume
 
     def volume_shares(self, proposals: Iterator[int], num_trials: int) -> list[float]:
-        """Return this part after each of the first trials; a search that ends early keeps its last value."""
+        """Return the ``volume_share`` after 1, 2, ..., ``num_trials`` trials of a search.
+
+        If the search proposes fewer layouts, the last value is repeated.
+        """
         tried = list(islice(proposals, num_trials))
         shares = [self.volume_share(tried[: count + 1]) for count in range(len(tried))]
         return shares + [shares[-1]] * (num_trials - len(tried))
@@ -94,7 +103,10 @@ FrontProposer = Callable[[FrontReplay, int], Iterator[int]]
 
 
 def ours(front: FrontReplay, seed: int) -> Iterator[int]:
-    """Yield the proposals of a sweep's sampler; it ends early if no other layout is likely to fit."""
+    """Yield the layouts that the product's own sampler tries, in order, as numbers of layouts in the replay.
+
+    The sampler learns from each trial. It ends early if no layout that is left is likely to fit in memory.
+    """
     replay, objective = front.replay, Objective(front=front.metrics)
     sampler = LayoutSampler(replay.layouts, replay.predictions, job=replay.job, objective=objective, seed=seed)
     trials: list[optuna.trial.FrozenTrial] = []
@@ -151,7 +163,10 @@ trials."""
 
 
 def main() -> None:
-    """Replay every sheet, and print the results of each and the means."""
+    """Replay the search for the Pareto front on every published sheet, and print how fast each sampler finds the front.
+
+    A sheet consists of the measured runs of one job. The last line has the means over all sheets.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--processes", type=int, default=2)

@@ -29,7 +29,7 @@ _TEST = SequentialTest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A pair of layouts to compare, and the noise of their runs."""
+    """The noise and the number of runs of a simulated comparison between a candidate layout and a reference layout."""
 
     noise: float
     """Relative standard deviation between runs."""
@@ -48,7 +48,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """The numbers of outcomes of simulated pairs."""
+    """The decisions of the sequential test on simulated candidates, and the numbers of runs until these decisions."""
 
     slower: int
     """Number of pairs that were judged slower."""
@@ -61,7 +61,7 @@ class Tally:
 
     @classmethod
     def of(cls, ends: Iterable[tuple[Decision, int]]) -> Tally:
-        """Count the decisions, each with the number of runs that it took."""
+        """Return the tally of simulated pairs, each given as its decision and the number of runs until the decision."""
         decisions, runs = zip(*ends, strict=True)
         return cls(
             slower=decisions.count(Decision.SLOWER),
@@ -72,11 +72,11 @@ class Tally:
 
     @property
     def num_decisions(self) -> int:
-        """Return the number of pairs, including the undecided ones."""
+        """Return the number of simulated pairs. A pair that stayed undecided counts, too."""
         return len(self.runs)
 
     def in_words(self) -> str:
-        """Return the shares of outcomes and the numbers of runs as cells of a table."""
+        """Return the cells of a table row: the share of each decision, and the mean and the largest number of runs."""
         ends = (self.slower, self.not_slower, self.undecided)
         shares = " | ".join(f"{100 * end / self.num_decisions:.1f} %" for end in ends)
         return f"{shares} | {statistics.fmean(self.runs):.1f}, {max(self.runs)}"
@@ -117,7 +117,10 @@ _SCENARIOS: dict[str, tuple[Scenario, ...]] = {
 
 
 def main() -> None:
-    """Print a table for each question."""
+    """Simulate the sequential test in all scenarios, and print one Markdown table for each kind of scenario.
+
+    The tables show how often the test calls equal layouts slower, and how often it finds a slower layout.
+    """
     parser = argparse.ArgumentParser(prog="python -m research.gate_power", description=__doc__.partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=1000, help="pairs of each kind in each scenario")
     parser.add_argument("--processes", type=int, default=1)
@@ -147,7 +150,13 @@ def _line(scenario: Scenario, num_pairs: int) -> str:
 
 
 def simulated(scenario: Scenario, loss: float, num_pairs: int) -> Tally:
-    """Return the outcomes of ``num_pairs`` simulated pairs whose second layout is slower by ``loss``."""
+    """Simulate ``num_pairs`` comparisons of a reference with a candidate, and return how the sequential test ended.
+
+    Args:
+        scenario: The noise and the number of runs of the reference.
+        loss: Fraction by which the rate of the candidate is lower, 0..1; 0: the two layouts are equal.
+        num_pairs: Number of comparisons to simulate.
+    """
     rng = np.random.default_rng([round(1e4 * scenario.noise), round(1e4 * loss), *scenario.baseline])
     return Tally.of(_ended(scenario, loss, rng) for _ in range(num_pairs))
 

@@ -41,10 +41,16 @@ _KEY: dict[LeftOut, Callable[[Sheet], tuple[str, ...]]] = {
 
 @cache
 def held_out(one: Fit, by: LeftOut, processes: int = 1) -> dict[str, list[Sheet]]:
-    """Return every sheet of the fit's tables, by table, each with constants that were fitted without its group.
+    """Return every sheet of the fit, by table, each with constants that were fitted without this sheet and its group.
 
-    A sheet is calibrated if other sheets of the fit ran on its cluster. If a whole source is left out, its cluster is
-    unknown.
+    A sheet consists of the measured runs of one job. If other sheets of the fit ran on its cluster, the factor of the
+    cluster is known from them, and the job is calibrated by it. If a whole source is left out, its cluster is unknown.
+
+    Args:
+        one: The tables that are fitted together.
+        by: The group that is left out at once: the sheet alone, all sheets of its model and source, or all of its
+            source.
+        processes: Number of fits that run at the same time.
     """
     everything = _of_all(one)
     folds: dict[tuple[str, ...], list[tuple[str, Sheet]]] = defaultdict(list)
@@ -66,7 +72,10 @@ def _of_all(one: Fit) -> Values:
 
 
 def in_sample(one: Fit) -> dict[str, list[Sheet]]:
-    """Return every sheet by table, with constants that were fitted to all sheets."""
+    """Return every sheet of the fit, by table, with constants that were fitted to all sheets, including itself.
+
+    A sheet consists of the measured runs of one job.
+    """
     values = _of_all(one)
     every = [sheet for table in one.tables for sheet in sheets_of(table)]
     return {table: [_calibrated(one, s, values, every) for s in sheets_of(table)] for table in one.tables}
@@ -114,7 +123,11 @@ def _calibrated(one: Fit, sheet: Sheet, values: Values, others: Sequence[Sheet])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A measured run and its prediction."""
+    """A measured run and its prediction.
+
+    ``fits`` is True if the layout is predicted to fit in memory. ``relative_error`` is e if the predicted 80 % interval
+    of the step time is total / (1 + e) .. total * (1 + e).
+    """
 
     table: str
     sheet: Sheet
@@ -128,7 +141,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Rows of one kind, with the median error and the share of refusals that they should reach."""
+    """A group of measured runs with common hardware or software, whose errors the report shows on one line.
+
+    ``at_least`` has the median error, and the share of runs that are wrongly predicted not to fit, that the predictions
+    of the group must not exceed.
+    """
 
     name: str
     keep: Callable[[Row], bool]
@@ -178,7 +195,12 @@ GROUPS = (
 
 
 def rows_of(table: str, sheets: Sequence[Sheet]) -> Iterator[Row]:
-    """Yield every run that ended, with its prediction."""
+    """Yield every run of these sheets that did not run out of memory, together with its prediction.
+
+    Args:
+        table: Name of the published table.
+        sheets: The measured runs, by job.
+    """
     for sheet in sheets:
         ran = ~sheet.out_of_memory
         layouts = sheet.layouts.take(ran)
@@ -199,7 +221,11 @@ def rows_of(table: str, sheets: Sequence[Sheet]) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Figures of a group of rows."""
+    """The accuracy of the predictions for a group of measured runs.
+
+    Errors are predicted / measured step time - 1. ``refused`` is the share of runs that are wrongly predicted not to
+    fit, and ``covered`` the share whose measured time lies in its 80 % interval.
+    """
 
     num_rows: int
     median_error: float
@@ -210,7 +236,7 @@ class Figures:
 
 
 def figures(rows: Sequence[Row]) -> Figures:
-    """Return the figures of some rows; there must be at least one."""
+    """Return the accuracy of the predictions for these measured runs; there must be at least one run."""
     ratio: Floats = np.array([row.predicted_s / row.measured_s for row in rows])
     reach: Floats = np.array([1 + row.relative_error for row in rows])
     inside: Booleans = (ratio <= reach) & (ratio >= 1 / reach)
@@ -225,7 +251,11 @@ def figures(rows: Sequence[Row]) -> Figures:
 
 
 def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each group, by the group's name and the figures that it should reach."""
+    """Return the measured runs of each group in ``GROUPS``, by the title of the group.
+
+    The title has the name of the group and the errors that its predictions may have. A run may belong to several
+    groups.
+    """
     return {_title(group): [row for row in rows if group.keep(row)] for group in GROUPS}
 
 
@@ -237,7 +267,10 @@ def _title(group: Group) -> str:
 
 
 def group_table(groups: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """Yield the figures of named groups as a Markdown table."""
+    """Yield the lines of a Markdown table with the accuracy of the predictions for each group of measured runs.
+
+    A group without runs is left out.
+    """
     yield "| rows | number | median error | bias | p90 | refused | in 80 % interval |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name, rows in groups.items():
@@ -248,7 +281,11 @@ def group_table(groups: Mapping[str, Sequence[Row]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the groups with the catalog's constants, with fitted ones, and without each model and each source."""
+    """Print how accurate predictions are for runs that the fit did not use, by group of hardware, format and software.
+
+    First the runs of each model are left out of the fit, then the runs of each source. ``--catalog`` and ``--fitted``
+    print the accuracy with constants that were fitted to all runs.
+    """
     wanted = [one for one in FITS if not _names() or one.name in _names()]
     if "--catalog" in sys.argv:
         return _print("constants of the catalog", [{t: list(sheets_of(t)) for t in one.tables} for one in wanted])
