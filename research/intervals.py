@@ -55,9 +55,10 @@ _HEAD = """\
 
 
 def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
-    """Yield one entry for each stack, accelerator and kind of model, in the order of the sheets.
+    """Yield, for each stack, accelerator and kind of model, how many measured runs predictions were compared with.
 
-    Each sheet comes with the name of its table.
+    Each sheet (the measured runs of one job) comes with the name of its published table. The entries have the order of
+    the sheets.
     """
     tables: dict[Key, dict[str, None]] = defaultdict(dict)
     runs: Counter[Key] = Counter()
@@ -76,7 +77,10 @@ def counted(sheets: Iterable[tuple[str, Sheet]]) -> Iterator[Compared]:
 
 
 def of_cores() -> Compared:
-    """Return the entry of the runs on CPU cores that ``research.cpu_sweep`` stores."""
+    """Return how many runs on CPU cores predictions were compared with.
+
+    They are the runs that ``research.cpu_sweep`` stores.
+    """
     table = {f"cpu_sweep_{num_cores}": kept_layouts(num_cores) for num_cores in KEPT_CORES}
     job = next(job for job, _ in table.values())
     return Compared(
@@ -94,7 +98,13 @@ def of_cores() -> Compared:
 
 
 def as_toml(entries: Iterable[Compared], pooled: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the table as TOML."""
+    """Return the text of ``catalog/compared.toml``.
+
+    Args:
+        entries: The runs that predictions were compared with, by stack, accelerator and kind of model.
+        pooled: Standard deviation of log(measured / predicted step time), by kind of model and then by bits of the
+            number format.
+    """
     return "\n".join(
         [_HEAD, *map(_compared, entries), *(_pooled(model, found) for model, found in pooled.items() if found)]
     )
@@ -147,7 +157,7 @@ to a third."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """The error of the prediction of one run, and the variances that were predicted for it."""
+    """The error of the predicted step time of one run, and the variances that the cost model had predicted for it."""
 
     owner: Key
     sheet: str
@@ -167,7 +177,10 @@ class Miss:
 
 
 def misses(sheets: Iterable[Sheet]) -> Iterator[Miss]:
-    """Yield every measured run of the sheets."""
+    """Yield the prediction error, with its predicted variances, of every run that did not run out of memory.
+
+    The runs are given as sheets; a sheet has the measured runs of one job.
+    """
     for sheet in sheets:
         measured, job = ~sheet.out_of_memory, sheet.job
         x = sheet.layouts.take(measured)
@@ -191,9 +204,11 @@ def misses(sheets: Iterable[Sheet]) -> Iterator[Miss]:
 
 # ---------------------------------------------------------------- deviations
 def scatter(found: Iterable[Miss]) -> dict[Key, dict[str, float]]:
-    """Return the deviation by owner and width of numbers.
+    """Return the standard deviation of prediction errors that no known cause explains, with which 80 % intervals hold.
 
-    It comes from the owner's runs and, with the weight of ``POOLED_RUNS`` runs, from those of others of its kind.
+    The result is ordered by stack, accelerator and kind of model (one key), and then by bits of the number format. It
+    is fitted to the runs with this key and, with the total weight of ``POOLED_RUNS`` runs, to runs of other stacks or
+    accelerators with the same kind of model.
     """
     by_kind = _by_kind(found)
     result: dict[Key, dict[str, float]] = defaultdict(dict)
@@ -205,7 +220,11 @@ def scatter(found: Iterable[Miss]) -> dict[Key, dict[str, float]]:
 
 
 def pooled(found: Iterable[Miss]) -> dict[str, dict[str, float]]:
-    """Return the deviation by kind of model and width of numbers; all owners have the same weight."""
+    """Return the same deviations as ``scatter``, but of all stacks and accelerators together.
+
+    The result is ordered by kind of model, and then by bits of the number format. Each pair of a stack and an
+    accelerator has the same weight, however many runs it has.
+    """
     result: dict[str, dict[str, float]] = defaultdict(dict)
     for (kind, bits), owners in _by_kind(found).items():
         result[kind][bits] = _deviation([], list(owners.values()))
@@ -213,7 +232,10 @@ def pooled(found: Iterable[Miss]) -> dict[str, dict[str, float]]:
 
 
 def cluster_deviation(found: Iterable[Miss]) -> float:
-    """Return the deviation of the cluster factor that makes the intervals hold; all clusters have the same weight."""
+    """Return the standard deviation of the factor between clusters with which 80 % of the runs lie in their intervals.
+
+    The factor says how much slower a whole cluster is than a typical one. All clusters have the same weight.
+    """
     clusters: dict[str, list[Miss]] = defaultdict(list)
     for miss in found:
         clusters[miss.cluster].append(miss)
@@ -222,7 +244,7 @@ def cluster_deviation(found: Iterable[Miss]) -> float:
 
 
 def covered(found: Iterable[Miss]) -> float:
-    """Return the share of the runs that lie in their intervals."""
+    """Return the share of the runs, 0..1, whose measured step time lies in its predicted 80 % interval."""
     return float(np.mean([_excess(miss, miss.parts + miss.residual + miss.common) <= 0 for miss in found]))
 
 
@@ -270,7 +292,14 @@ def _is_hopper(miss: Miss, name: str) -> bool:
 
 
 def group_line(name: str, found: Sequence[Miss]) -> str:
-    """Return how many runs of a group lie in their intervals, and the median width of these."""
+    """Return a row of a Markdown table. Each cell says how many runs of a group lie in their 80 % intervals.
+
+    The cell also has the number of runs and the median half-width of the intervals.
+
+    Args:
+        name: First cell of the row.
+        found: The errors of all runs.
+    """
     cells = []
     for keep in GROUPS.values():
         kept = [miss for miss in found if keep(miss)]
@@ -280,14 +309,18 @@ def group_line(name: str, found: Sequence[Miss]) -> str:
 
 
 def with_scatter(miss: Miss, scatter: Mapping[Key, Mapping[str, float]]) -> Miss:
-    """Return the run with the residual variance of its owner."""
+    """Return the run with the variance that no cause explains replaced by the fitted variance.
+
+    ``scatter`` has the fitted standard deviations, as the function ``scatter`` returns them.
+    """
     return replace(miss, residual=scatter[miss.owner][miss.bits] ** 2)
 
 
 def on_known_clusters(found: Sequence[Miss]) -> Iterator[Miss]:
-    """Yield the runs as if each cluster had been calibrated on the runs of its other sheets.
+    """Yield the errors that the runs would have if the speed of their cluster were known from its other sheets.
 
-    ``costmodel/calibration.py`` describes this calibration.
+    A sheet has the measured runs of one job. ``costmodel/calibration.py`` describes how runs determine the speed of a
+    cluster.
     """
     by_cluster: dict[str, list[Miss]] = defaultdict(list)
     for miss in found:
@@ -308,7 +341,11 @@ def _told(some: Sequence[Miss]) -> Floats:
 
 
 def main() -> None:
-    """Write the scatter of runs that were left out, and print how many lie in the resulting intervals."""
+    """Fit how uncertain predictions are, and write the result to ``catalog/compared.toml``.
+
+    The command also prints how many runs lie in their predicted intervals. ``--quick`` only prints; ``--counts`` only
+    counts the runs again.
+    """
     if "--counts" in sys.argv:
         return _write_counts()
     print("| runs, median width ± | " + " | ".join(GROUPS) + " |", "| --- |" + " --- |" * len(GROUPS), sep="\n")  # noqa: T201

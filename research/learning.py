@@ -43,7 +43,7 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Told:
-    """Predictions of a sheet's measured runs before the sheet is known."""
+    """The errors of the predicted step times of some runs, and the standard deviations predicted for these errors."""
 
     errors: Floats
     """log(predicted / measured)."""
@@ -52,7 +52,12 @@ class Told:
 
     @classmethod
     def of(cls, sheet: Sheet, job: Job) -> Told:
-        """Return the predictions of the job with its present calibration."""
+        """Predict the step times of measured runs, and return the errors and their predicted standard deviations.
+
+        Args:
+            sheet: The measured runs of one job. Runs that were out of memory are left out.
+            job: The job to predict, with the calibration by past trials that is to be tested.
+        """
         ran = np.flatnonzero(~sheet.out_of_memory)
         said = predict(sheet.layouts.take(ran), job)
         return cls(
@@ -62,7 +67,7 @@ class Told:
 
     @classmethod
     def joined(cls, some: Sequence[Told]) -> Told:
-        """Return the joined predictions of several sheets."""
+        """Return the errors and deviations of several sheets as one object."""
         return cls(
             errors=np.concatenate([one.errors for one in some]),
             deviations=np.concatenate([one.deviations for one in some]),
@@ -70,19 +75,19 @@ class Told:
 
     @property
     def absolute_errors(self) -> Floats:
-        """Return |predicted / measured - 1| of each run."""
+        """Return the relative error |predicted / measured step time - 1| of each run."""
         errors: Floats = np.abs(np.expm1(self.errors))
         return errors
 
     def within(self, deviations: float) -> Booleans:
-        """Return, for each run, True if its error is within this number of standard deviations."""
+        """Return, for each run, True if its error is at most this multiple of its predicted standard deviation."""
         inside: Booleans = np.abs(self.errors) <= deviations * self.deviations
         return inside
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Left:
-    """The results of one sheet that was left out."""
+    """The results for the measured runs of one job (a sheet), predicted with and without other trials of its source."""
 
     source: str
     told: Mapping[str, Told]
@@ -93,7 +98,11 @@ class Left:
 
 # ---------------------------------------------------------------- a source as a team
 def teams(sheets: Iterable[Sheet]) -> dict[str, list[Sheet]]:
-    """Return the sheets by source, for sources with several sheets; their clusters count as unknown."""
+    """Return the sheets by source, for sources with at least two sheets. Each source plays the part of a team.
+
+    A sheet has the measured runs of one job. The factor of its cluster is removed, because the team's trials must teach
+    it.
+    """
     found: dict[str, list[Sheet]] = defaultdict(list)
     for sheet in sheets:
         found[source_name(sheet)].append(replace(sheet, job=replace(sheet.job, calibration=None)))
@@ -101,7 +110,10 @@ def teams(sheets: Iterable[Sheet]) -> dict[str, list[Sheet]]:
 
 
 def past_trials(sheets: Sequence[Sheet]) -> list[PastTrial]:
-    """Return every run as a past trial; each sheet is a sweep, and the order of its runs is random."""
+    """Return every run of these sheets as a finished trial of the past, in which each sheet was a sweep.
+
+    The sweeps ended in the order of the sheets. The order of the trials within a sweep is random.
+    """
     chance = np.random.default_rng(0)
     return [
         _trial(sheet, row, number + chance.random()) for number, sheet in enumerate(sheets) for row in range(len(sheet))
@@ -120,7 +132,13 @@ def _trial(sheet: Sheet, row: int, at: float) -> PastTrial:
 
 
 def left_out(source: str, sheet: Sheet, history: Sequence[PastTrial]) -> Left:
-    """Return the predictions for the sheet without the history and with it."""
+    """Predict one sheet and search its best layout, each without past trials and with them, and return the results.
+
+    Args:
+        source: Source of the sheet.
+        sheet: The measured runs of one job, which ``history`` does not contain.
+        history: The past trials: runs of the other sheets of the source.
+    """
     learnt = Learnt(history)
     jobs = {"nothing": sheet.job, "one factor": _by_one_factor(sheet.job, history)}
     jobs |= {str(count): Learnt(_drawn(history, count)).calibrated(sheet.job) for count in NUM_SHOWN}
@@ -167,7 +185,7 @@ def _count(replay: Replay) -> int:
 # ---------------------------------------------------------------- figures
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Figures of the predictions for some sheets."""
+    """The accuracy of the predicted step times of some runs."""
 
     num_runs: int
     median: float
@@ -183,7 +201,13 @@ class Figures:
 
 
 def figures(left: Sequence[Left], known: str) -> Figures:
-    """Return the figures of some sheets, at least one, by what was known."""
+    """Return the accuracy of the predictions for these sheets, of which there must be at least one.
+
+    Args:
+        left: The results by sheet.
+        known: The past trials that the predictions could use: ``nothing``, ``one factor``, a number of trials, or
+            ``all``.
+    """
     told = Told.joined([one.told[known] for one in left])
     return Figures(
         num_runs=len(told.errors),
@@ -198,9 +222,15 @@ def figures(left: Sequence[Left], known: str) -> Figures:
 def worse_beyond_noise(
     left: Sequence[Left], figure: Callable[[Sequence[Left], str], float], known: str = "all"
 ) -> tuple[float, float]:
-    """Return the 90 % interval of the rise of a figure caused by the history, by a bootstrap over the sheets.
+    """Return the 90 % interval of the change of a figure that past trials cause, by a bootstrap over the sheets.
 
-    If the whole interval is above 0, the history makes the figure worse, and chance does not explain this.
+    If the whole interval is above 0, past trials increase the figure (such as an error), and chance does not explain
+    it.
+
+    Args:
+        left: The results by sheet.
+        figure: Computes the figure for some sheets and for what the predictions could use.
+        known: The past trials that the predictions could use; compared with ``nothing``.
     """
     chance = np.random.default_rng(0)
     drawn = (chance.integers(len(left), size=len(left)).tolist() for _ in range(_RESAMPLES))
@@ -220,7 +250,10 @@ def _mean_trials(left: Sequence[Left], known: str) -> float:
 
 # ---------------------------------------------------------------- tables
 def lines(left: Sequence[Left]) -> Iterator[str]:
-    """Yield the figures by source, by length of the history, and of the search, as Markdown tables."""
+    """Yield the report as lines of Markdown: the accuracy without and with past trials, and the length of searches.
+
+    The accuracy is shown by source, and by number of past trials.
+    """
     by_source: dict[str, list[Left]] = defaultdict(list)
     for one in left:
         by_source[one.source].append(one)
@@ -277,7 +310,10 @@ def _search_table(by_source: Mapping[str, Sequence[Left]]) -> Iterator[str]:
 
 
 def every_sheet(sheets: Iterable[Sheet]) -> list[Left]:
-    """Return the results of every sheet of every team, each left out in turn."""
+    """Return the results of every sheet, predicted from past trials of the other sheets of its source.
+
+    A sheet has the measured runs of one job. Sources with a single sheet are left out.
+    """
     asked = []
     for source, some in teams(sheets).items():
         trials = past_trials(some)
@@ -288,7 +324,7 @@ def every_sheet(sheets: Iterable[Sheet]) -> list[Left]:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print how much a team's past trials improve the predictions and searches of its next sweep."""
     found = tables("catalog" if "--quick" in sys.argv else "source")
     print(*lines(every_sheet(sheet for some in found.values() for sheet in some)), sep="\n")  # noqa: T201
 

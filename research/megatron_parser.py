@@ -98,7 +98,7 @@ class _Case:
 
 
 def main() -> None:
-    """Print how many exports Megatron accepts, and how many it understands as the same layout."""
+    """Print how many exported layouts Megatron-LM accepts, and how many of them it understands as the same layout."""
     parser = argparse.ArgumentParser(prog="python -m research.megatron_parser", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of NVIDIA/Megatron-LM")
     checkout = parser.parse_args().checkout

@@ -29,28 +29,28 @@ from autotuner.report.words import percent
 
 
 class Patient:
-    """A watcher that never stops a trial and ignores all reports."""
+    """A trial watcher that ignores all reports and never stops the trial, so that the trial runs to its end."""
 
     def on_step(self, step: StepReport) -> None:
-        """Do nothing."""
+        """Ignore the report of a training step."""
 
     def on_link_event(self, event: LinkEvent) -> None:
-        """Do nothing."""
+        """Ignore the report that a link or a rank became slow."""
 
     def on_note(self, note: str) -> None:
-        """Do nothing."""
+        """Ignore the note about the trial."""
 
     def on_wait(self, reason: str | None) -> None:
-        """Do nothing."""
+        """Ignore the reason why the trial waits for devices."""
 
     def on_run(self, run: FinishedRun) -> None:
-        """Do nothing."""
+        """Ignore the report of a finished run of the trial."""
 
     def on_job(self, job: EngineJob) -> None:
-        """Do nothing."""
+        """Ignore the state of the trial's job on an engine."""
 
     def stop_requested(self) -> Stopped | None:
-        """Return None: the trial never has to stop."""
+        """Return None, which means that the trial may go on."""
         return None
 
 
@@ -63,7 +63,7 @@ _LAYOUTS = (
 
 
 def main() -> None:
-    """Print a line for each trial, and one for each layout with the spread of its medians."""
+    """Repeat equal trials, and print the step time of each and how much the step times of one layout differ."""
     parser = argparse.ArgumentParser(prog="python -m research.noise", description="Measure equal trials.")
     parser.add_argument("--runs", type=int, default=6, help="trials of each layout")
     num_runs = parser.parse_args().runs

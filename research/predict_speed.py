@@ -52,7 +52,10 @@ WIDE = SearchSpace(
 
 
 def main() -> None:
-    """Print the rates, the memory, and the ratio to the other predictor."""
+    """Print how many layouts per second the cost model predicts, the memory that it needs, and a comparison.
+
+    The comparison is the ratio to the speed of the public predictor llm-analysis, if it is installed.
+    """
     job = Job(
         model=load_model("llama-3-70b"),
         cluster=load_cluster("h100:1024"),

@@ -41,7 +41,11 @@ ACCELERATORS = ("h100", "b200", "gb200")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """The published run with the highest rate per accelerator for its source, model, accelerator and number format."""
+    """The fastest published run for one source, model, accelerator and number format, with predictions.
+
+    "Fastest" means the most tokens per second and accelerator. The predictions are for the published layout, and for
+    the layout that the autotuner would choose first.
+    """
 
     source: str
     job: Job
@@ -55,21 +59,27 @@ class Recipe:
 
     @property
     def error(self) -> float:
-        """Return predicted / measured throughput - 1."""
+        """Return the relative error of the predicted throughput of the published layout: predicted / measured - 1."""
         return self.measured_s / self.theirs.step_time.total_s - 1
 
     @property
     def gain(self) -> float | None:
-        """Return the predicted gain of our first choice over the published layout; None without a first choice."""
+        """Return how much faster the layout of our choice is predicted to be than the published one, as a fraction.
+
+        It is None if no layout is predicted to fit in memory.
+        """
         return None if self.ours is None else self.ours.prediction.tokens_per_s / self.theirs.tokens_per_s - 1
 
     def per_rank(self, tokens_per_s: float) -> float:
-        """Return the tokens per second of one accelerator, from those of the whole job."""
+        """Convert tokens per second of the whole job into tokens per second of one accelerator."""
         return tokens_per_s / self.job.cluster.world_size
 
 
 def recipes(tables: Iterable[str] = TABLES) -> Iterator[Recipe]:
-    """Yield one recipe for each software, model, accelerator and format of a table, in the order of the tables."""
+    """Yield the fastest published run for each software, model, accelerator and number format, table by table.
+
+    Only well-known models and a few accelerators are included.
+    """
     for table in tables:
         best: dict[tuple[str, ...], tuple[Sheet, int]] = {}
         for sheet, row in _runs(table):
@@ -125,7 +135,10 @@ _OURS = ("ours", "predicted", "gain", "fits")
 
 
 def recipes_page(found: Iterable[Recipe]) -> str:
-    """Return the page of recipes as Markdown, by model, accelerator and number format."""
+    """Return the page with all published recipes and our predictions as Markdown.
+
+    The rows are sorted by model, then accelerator, then number format.
+    """
     rows = sorted(found, key=lambda one: (one.job.model.name, one.job.cluster.accelerator.name, _format(one.layout)))
     errors, gains = [abs(one.error) for one in rows], [one.gain for one in rows if one.gain is not None]
     num_large = sum(not one.theirs.fits for one in rows)
@@ -198,7 +211,7 @@ def _format(layout: Layout) -> str:
 
 
 def main() -> None:
-    """Write the page of recipes."""
+    """Write ``docs/reference/recipes.md``, which compares published layouts with our predictions."""
     RECIPES.write_text(recipes_page(recipes()), encoding="utf-8")
 
 

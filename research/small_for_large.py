@@ -79,7 +79,7 @@ class _Run:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
-    """Large runs of one job, and the proxy trials that are given before they are predicted."""
+    """Large runs of one job, and the proxy trials (runs on fewer ranks) from which their step times are estimated."""
 
     source: str
     """Source that published the runs."""
@@ -93,17 +93,21 @@ class Case:
 
     @cached_property
     def before(self) -> list[FullSizeEstimate]:
-        """Return the estimates without proxy trials."""
+        """Return the estimates of the large runs by the cost model alone, without the proxy trials."""
         return _belief(self.job).estimates(self.layouts, [])
 
     @cached_property
     def after(self) -> list[FullSizeEstimate]:
-        """Return the estimates with the proxy trials."""
+        """Return the estimates of the large runs by the cost model and the proxy trials (runs on fewer ranks)."""
         return _belief(self.job).estimates(self.layouts, self.trials)
 
     @cached_property
     def scaled_s(self) -> Floats:
-        """Return the predictions times the measured / predicted ratio of the first proxy trial (the rule of thumb)."""
+        """Return the step times of the large runs as a simple rule of thumb estimates them, for comparison.
+
+        The rule multiplies each prediction by measured / predicted step time of the first proxy trial (a run on fewer
+        ranks).
+        """
         first = self.trials[0]
         slower = (first.step_time_s or np.nan) / predict_one(
             first.stand_in.layout, first.stand_in.job
@@ -119,7 +123,10 @@ def _belief(job: Job) -> FullSize:
 
 # ---------------------------------------------------------------- families
 def families(sheets: Sequence[Sheet]) -> list[list[Sheet]]:
-    """Return groups of sheets with the same source, accelerator and software, but different numbers of ranks."""
+    """Return the sheets in groups with the same source, accelerator and software; a sheet has the runs of one job.
+
+    Groups are left out if all their sheets have the same number of ranks.
+    """
     found: dict[tuple[str, ...], list[Sheet]] = defaultdict(list)
     for sheet in sheets:
         found[source_name(sheet), sheet.job.cluster.accelerator.name, sheet.job.stack.name].append(sheet)
@@ -150,7 +157,11 @@ def _case(large: Sequence[_Run], trials: Sequence[tuple[Layout, _Run]]) -> Case:
 
 # ---------------------------------------------------------------- the same layout on fewer ranks
 def twins(sheets: Sequence[Sheet]) -> Iterator[Case]:
-    """Yield every large run with the smallest run of the same layout, apart from replicas, stages and depth."""
+    """Yield every large run, with the smallest run of the same layout as its proxy trial.
+
+    The layouts may differ in replicas, pipeline stages and number of layers. The large run has at least twice as many
+    ranks.
+    """
     for family in families(sheets):
         alike: dict[tuple[object, ...], list[_Run]] = defaultdict(list)
         for run in _runs(family, out_of_memory=False):
@@ -171,7 +182,16 @@ def _kept(run: _Run) -> tuple[object, ...]:
 
 # ---------------------------------------------------------------- a whole family
 def taught(sheets: Sequence[Sheet], num_shown: int, *, out_of_memory: bool = False) -> Iterator[Case]:
-    """Yield every large sheet with some runs of its family on at most half as many ranks, drawn again for each case."""
+    """Yield the large runs of every job, with some runs of similar jobs on at most half as many ranks as proxy trials.
+
+    Similar jobs have the same source, accelerator and software. The proxy trials are drawn at random, ``NUM_DRAWS``
+    times for each job.
+
+    Args:
+        sheets: The measured runs, by job.
+        num_shown: Number of proxy trials to draw.
+        out_of_memory: True to include runs that were out of memory.
+    """
     for family in families(sheets):
         for sheet in family:
             num_ranks = sheet.job.cluster.world_size
@@ -192,7 +212,10 @@ def _grown(run: _Run, num_ranks: int) -> Layout:
 # ---------------------------------------------------------------- figures
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Figures of the estimates of large runs, first without proxy trials, then with them."""
+    """The accuracy of estimated step times of large runs: each figure without and with proxy trials.
+
+    A proxy trial is a run on fewer ranks.
+    """
 
     num_runs: int
     median: tuple[float, float]
@@ -213,7 +236,10 @@ class Figures:
 
 
 def figures(cases: Sequence[Case]) -> Figures:
-    """Return the figures of some cases; there must be at least one."""
+    """Return the accuracy of the estimates in these cases, without and with proxy trials (runs on fewer ranks).
+
+    There must be at least one case.
+    """
     before, after = [one for case in cases for one in case.before], [one for case in cases for one in case.after]
     measured_s = np.concatenate([case.measured_s for case in cases])
     errors = [np.abs(np.array([one.step_time_s for one in some]) / measured_s - 1) for some in (before, after)]
@@ -303,7 +329,12 @@ explains."""
 
 
 def learn(cases: Iterable[Case]) -> dict[str, Floats]:
-    """Return the mean log density of each source's large runs after small ones, by the tried correlations (2 axes)."""
+    """Return how probable the measured large runs are after their proxy trials, for each tried pair of correlations.
+
+    A proxy trial is a run on fewer ranks. The correlations say how similar its errors are to those of the large run.
+    The result has, by source, the mean log density of the runs' step times: shape (correlations of factors,
+    correlations of residuals).
+    """
     found: dict[str, list[Floats]] = defaultdict(list)
     for case in cases:
         found[case.source].append(_log_densities(case))
@@ -357,7 +388,12 @@ def _likeliest(densities: Sequence[Floats]) -> tuple[float, float]:
 
 # ---------------------------------------------------------------- the command
 def tables(by: str) -> dict[str, Sequence[Sheet]]:
-    """Return every table's sheets, with constants fitted without a source or a model, or those of the catalog."""
+    """Return the measured runs of every published table, as sheets. A sheet has the runs of one job.
+
+    Args:
+        by: Constants with which the sheets are predicted. ``source``: fitted without the source of the sheet.
+            ``model``: fitted without the model of the sheet. ``catalog``: fitted to all runs.
+    """
     if by == "catalog":
         return {table: sheets_of(table) for one in FITS for table in one.tables}
     found = (held_out(one, "source" if by == "source" else "model", PROCESSES) for one in FITS)
@@ -366,7 +402,10 @@ def tables(by: str) -> dict[str, Sequence[Sheet]]:
 
 
 def unfamiliar(sheets: Mapping[str, Sequence[Sheet]]) -> dict[str, Sequence[Sheet]]:
-    """Return the sheets; software that no other source has on the same accelerator is marked as unknown."""
+    """Return the sheets by table, with software marked as unknown if only one source used it on the same accelerator.
+
+    The fit that leaves this source out knows nothing about the software. A sheet has the measured runs of one job.
+    """
     sources: dict[tuple[str, str], set[str]] = defaultdict(set)
     for sheet in (sheet for some in sheets.values() for sheet in some):
         sources[_software(sheet)].add(source_name(sheet))
@@ -386,7 +425,7 @@ def _of_unknown_software(sheet: Sheet) -> Sheet:
 
 
 def lines(sheets: Sequence[Sheet]) -> Iterator[str]:
-    """Yield, in words and tables, how much small runs improve the estimates of large ones."""
+    """Yield the report as lines of Markdown: how much small runs improve the estimates of large runs."""
     pairs = list(twins(sheets))
     yield from ("## One proxy trial of the same layout", "", *_table(pairs, _source, with_rule=True))
     yield from ("", *_table(pairs, _of_ratio, with_rule=True))
@@ -400,7 +439,10 @@ def _source(case: Case) -> str:
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print how much proxy trials (runs on fewer ranks) improve the predictions of large runs.
+
+    ``--learn`` prints the correlations that explain the runs best instead.
+    """
     by = next((by for by in ("model", "catalog") if f"--{by}" in sys.argv), "source")
     found = tables("catalog" if "--quick" in sys.argv else by)
     sheets = [sheet for some in found.values() for sheet in some]

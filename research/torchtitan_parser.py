@@ -102,7 +102,7 @@ json.dump(answers, sys.stdout)
 
 
 def main() -> None:
-    """Print how many exports torchtitan understands as the same layout, and the differences of the others."""
+    """Print how many exported layouts torchtitan understands as the same layout, and how the other ones differ."""
     parser = argparse.ArgumentParser(prog="python -m research.torchtitan_parser", description=__doc__)
     parser.add_argument("interpreter", help="a Python that has torchtitan 0.3 and triton")
     interpreter = parser.parse_args().interpreter
