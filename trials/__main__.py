@@ -18,7 +18,7 @@ from autotuner.trials.processes import die_with_parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one rank of a trial and return its exit code.
+    """Run one rank of a trial, as torchrun starts it, and return its exit code.
 
     Args:
         arguments: The command-line arguments after the program's name; None: the arguments of this process.

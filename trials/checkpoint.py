@@ -75,7 +75,7 @@ class WholeState:
         }
 
     def write(self, whole: dict[str, Tensor], num_steps: int) -> None:
-        """Restore a state of the optimizer that ``read`` returned, so that the training continues from there.
+        """Restore a state of the optimizer that ``read`` returned, so that the training continues from this state.
 
         Args:
             whole: Tensors by kind and parameter name. Kinds that are missing stay unchanged.
@@ -137,7 +137,7 @@ _PROGRESS = "num_steps"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """The size of a checkpoint that was written or read, its number of training steps, and the time that this took."""
+    """A report on a checkpoint that was written or read: its bytes on this rank, its training steps, and the time."""
 
     num_steps: int
     """Number of optimizer steps that the training had completed."""

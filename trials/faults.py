@@ -41,7 +41,7 @@ class Links:
         return cls(cluster=replace(cluster, link_health=assumed))
 
     def befallen_by(self, faults: Sequence[LinkHealth]) -> Links:
-        """Return the links with more faults. If a link already has a fault, the new fault replaces it."""
+        """Return the links with additional faults. If a link already has a fault, the new fault replaces it."""
         return Links(cluster=self.cluster.with_link_health(faults))
 
     @property
@@ -64,7 +64,13 @@ class Links:
 
 
 def pipeline_conditions(links: Links, layout: Layout, place: Place) -> LinkConditions:
-    """Return the delays, bandwidths and dead links that the messages between the stages of one rank's pipeline meet."""
+    """Return the emulated conditions (delay, bandwidth, dead or not) of the links between the stages of a pipeline.
+
+    Args:
+        links: The links of the cluster, with their faults.
+        layout: The layout of the trial.
+        place: The place of a rank in the layout; its pipeline is meant.
+    """
     ranks = [rank_at(layout, place._replace(stage=stage)) for stage in range(layout.pipeline_parallel_degree)]
     hops = [(stage, (stage + 1) % len(ranks)) for stage in range(len(ranks))]
     met = {(min(hop), max(hop)): links.between(ranks[hop[0]], ranks[hop[1]]) for hop in hops if hop[0] != hop[1]}
@@ -262,7 +268,7 @@ def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
 
 
 class LinkFaults:
-    """Emulates faults of one rank's links, in its pipeline and in its tensor, data, context and expert groups.
+    """Emulates slow and dead links of a rank, for its pipeline and its tensor, data, context and expert groups.
 
     Collectives over the whole pipeline, such as the sum of the loss, are not delayed, because trainers need their
     results only in the next step.
@@ -294,7 +300,7 @@ class LinkFaults:
 
 
 def place_on(grid: Grid) -> Place:
-    """Return the position of this rank on each axis of the grid: stage, replica, shard and tensor."""
+    """Return the position of this rank in the layout: its pipeline stage, replica, data shard and tensor rank."""
     return Place(*(grid.position(name) for name in ("pp", "dp_replicate", "shard", "tp")))
 
 

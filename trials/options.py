@@ -27,10 +27,16 @@ from autotuner.core.layout import Layout
 
 
 def compiled(layer: nn.Module, layout: Layout, tensor_axis: DeviceMesh) -> nn.Module:
-    """Return the layer, compiled if the layout says so. The first step then takes longer, because it compiles.
+    """Return the layer, compiled with ``torch.compile`` if the layout says so.
 
-    Only the method ``forward`` of the layer is compiled. Hooks around the layer, such as the hooks of FSDP and of the
-    stopwatch, are not compiled, so the compiler need not trace them.
+    The compilation happens in the first step. Only the method ``forward`` of the layer is compiled. Hooks around the
+    layer, such as the hooks of FSDP and of the stopwatch, are not compiled, so the compiler need not trace them.
+
+    Args:
+        layer: The layer.
+        layout: The layout.
+        tensor_axis: The tensor ranks. With asynchronous tensor parallelism, the compiler overlaps their collectives
+            with matrix products.
     """
     if not layout.compiled:
         return layer

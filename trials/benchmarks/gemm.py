@@ -27,9 +27,13 @@ _CUDA_REPETITIONS = 20
 def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:
     """Return the highest measured rate, in FLOP/s, of square matrix products on this rank's core or device.
 
-    Call it on all ranks at once. On a CPU, the thread's CPU time is measured. Therefore another process that uses the
-    core for a while does not lower the rate. A permanent loss does lower it, for example if the other hardware thread
-    of the core is busy.
+    Call it on all ranks at once. On a CPU, the thread's CPU time is measured. Therefore the rate does not fall if
+    another process uses the core for a while. It does fall if the core itself becomes slower, for example because the
+    other hardware thread of the core is busy.
+
+    Args:
+        device: The device of this rank.
+        dtype: Number format of the matrices.
     """
     if device.type == "cuda":
         return _cuda_rate(device, dtype)

@@ -35,7 +35,7 @@ _NORMAL = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSizes:
-    """The number and size of the messages with which a link is measured."""
+    """The number and size of the messages that two ranks send each other to measure the link between them."""
 
     fewest: int = 7
     """Minimum number of small messages there and back, however long they take."""
@@ -62,10 +62,16 @@ class PairSizes:
 
 
 def link_points(sizes: PairSizes, device: torch.device, rank_info: RankInfo) -> tuple[LinkPoint, ...]:
-    """Measure single links: between nodes or, in a job on one node, between the devices of the node.
+    """Measure the delay and bandwidth of single links, while no other rank communicates.
 
-    ``link_rounds`` lists the pairs to measure. Call this function on all ranks at once; every rank returns the points
-    of all ranks. The result is empty if there is only one node with one device.
+    In a job on several nodes, links between nodes are measured. In a job on one node, links between its devices are
+    measured. Call this function on all ranks at once; every rank returns the results of all links. The result is empty
+    if there is only one node with one device.
+
+    Args:
+        sizes: Number and size of the messages.
+        device: The device of this rank.
+        rank_info: The place of this rank in the job.
     """
     ends = _Ends(rank_info)
     mine = [point for _ in range(_PASSES) for point in _one_pass(sizes, device, ends)]

@@ -64,11 +64,11 @@ subtracted. Its sequences are short, so that attention is negligible."""
 def pass_points(device: torch.device, num_ranks: int, *, num_batches: int) -> Iterator[PassPoint]:
     """Yield the times of forward and backward passes of small layers, for each way to split a layer over the ranks.
 
-    Call it on all ranks at once. It measures only on CPUs, where the host's work of a pass takes longer than the
-    device's.
+    Call it on all ranks at once. Nothing is measured on a GPU. On a CPU, starting a layer's operations takes longer
+    than computing them, so whole passes are timed and not single operations.
 
     Args:
-        device: The device of this rank. For a GPU, nothing is measured.
+        device: The device of this rank.
         num_ranks: Number of ranks of the job.
         num_batches: Number of batches to time for each kind of layer.
     """

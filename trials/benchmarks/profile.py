@@ -60,7 +60,10 @@ _NUM_BATCHES = 3
 
 
 def measure(request: ProfileRequest) -> Measurements:
-    """Fork one process for each rank on this machine, let all of them measure, and return the results of rank 0.
+    """Fork one process for each rank on this machine, run the benchmarks in all of them, and return rank 0's results.
+
+    Args:
+        request: The number of ranks, and whether devices, links or both are measured.
 
     Raises:
         ChildProcessError: A rank died; its traceback is on standard error.

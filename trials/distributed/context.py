@@ -42,7 +42,10 @@ class ContextPart:
 
     @property
     def parts(self) -> tuple[int, int]:
-        """The numbers of the two parts of the sequence that this rank holds, counted from the front."""
+        """The numbers of the two parts of the sequence that this rank holds.
+
+        A sequence is cut into ``2 * num_ranks`` parts, which are counted from the front, beginning with 0.
+        """
         return self.rank, 2 * self.num_ranks - 1 - self.rank
 
     def positions(self, seq_len: int, device: torch.device | None = None) -> Tensor:

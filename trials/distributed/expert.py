@@ -104,7 +104,7 @@ class _Exchange(torch.autograd.Function):
 
 
 def local_experts(grid: Grid) -> LocalExperts:
-    """Return the numbers of this rank's experts, and the way in which it exchanges tokens with other ranks."""
+    """Return the experts that this rank holds, with the function that sends tokens to the ranks of their experts."""
     layout = grid.layout
     if layout.expert_parallel_degree == 1:
         return LocalExperts(local_part=local_part)
@@ -191,12 +191,16 @@ class _Scaled(torch.autograd.Function):
 
 
 def routed_plan(layout: Layout, path: str) -> dict[str, ParallelStyle]:
-    """Return the parallel styles of the mixture of experts whose module in the layer is named ``path``.
+    """Return how DTensor splits a mixture of experts over the tensor ranks, as a parallel style for each submodule.
 
     Without expert parallelism, each tensor rank holds columns and rows of the matrices of all experts. Each rank sees
-    all tokens, and routes them as the other ranks do. Its outputs, and all gradients that it computes, must be summed
-    over the tensor ranks; this includes the gradient of the router. With expert parallelism, a rank holds whole experts
-    and routes the tokens of its part of the sequence. The gradient of the router must be summed here, too.
+    all tokens, and routes them as the other ranks do. Its outputs and all gradients that it computes, including the
+    gradient of the router, must be summed over the tensor ranks. With expert parallelism, a rank holds whole experts
+    and routes only the tokens of its part of the sequence. The gradient of the router must be summed in this case, too.
+
+    Args:
+        layout: The layout of the trial.
+        path: Name of the mixture of experts as a submodule of its layer.
     """
     between: Placement = Shard(1) if layout.sequence_parallel else Replicate()
     router = SequenceParallel(sequence_dim=0, use_local_output=True)

@@ -97,11 +97,11 @@ _FSDP_LEVELS = (ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
 
 
 def shard(module: nn.Module, grid: Grid) -> None:
-    """Apply FSDP2 to a module, or HSDP if the layout has replicas of shards; do nothing if it does not shard gradients.
+    """Apply FSDP2 to a module, or HSDP if the layout has several replicas of the shards.
 
-    Parameters are sharded over context ranks, too, because these ranks hold the same parameters and see other tokens.
-    If replicas do not sum their whole gradients in every step, each replica is sharded by itself, and FSDP does not
-    know of the other replicas.
+    If the layout shards neither gradients nor parameters, nothing happens. Parameters are sharded over context ranks,
+    too, because these ranks hold the same parameters and work on different tokens. If replicas do not sum their whole
+    gradients in every step, each replica is sharded by itself, and FSDP does not know of the other replicas.
     """
     layout = grid.layout
     if layout.shard_level not in _FSDP_LEVELS:
@@ -166,10 +166,10 @@ def reshard(model: nn.Module) -> None:
 
 
 def replicated_or_sharded(part: nn.Module, grid: Grid) -> nn.Module:
-    """Apply data parallelism to a part of the model: FSDP, DDP, or neither. Return the part.
+    """Apply FSDP, DDP or neither to a part of the model, as the layout says, and return the part.
 
-    The layers inside the part are sharded already. The part stays unchanged if flat gradient buckets (see
-    ``optimizer_shards``) replace DDP, or if there is only one data-parallel rank.
+    If the layout shards, the layers inside the part must be sharded already. The part stays unchanged if flat gradient
+    buckets (see ``optimizer_shards``) replace DDP, or if there is only one data-parallel rank.
     """
     layout = grid.layout
     shard(part, grid)

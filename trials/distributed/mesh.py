@@ -100,7 +100,7 @@ class Grid:
 
     @property
     def gradient(self) -> dist.ProcessGroup:
-        """The process group of the ranks that together hold one gradient of the whole model.
+        """The process group of the ranks that together hold the gradient of one copy of the model.
 
         It consists of all ranks of the job if replicas sum their whole gradients, else of the ranks of one replica.
         """
@@ -109,7 +109,7 @@ class Grid:
         return whole
 
     def communicator(self, axis: DeviceMesh) -> Communicator:
-        """Return the communicator of the data-parallel ranks along an axis, to sum gradients and gather parameters."""
+        """Return the object that sums gradients and gathers parameters over the data-parallel ranks along an axis."""
         found = self._communicators.get(tuple(axis.mesh.tolist()))
         return TorchCommunicator(axis.get_group()) if found is None else found
 

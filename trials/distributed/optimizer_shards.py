@@ -24,9 +24,9 @@ from autotuner.trials.model.decoder import Decoder, parameter_dtype
 
 
 class OptimizerShard(Protocol):
-    """The interface of a set of parameter elements that this rank updates.
+    """The interface of an optimizer shard: the elements of parameters that this rank updates.
 
-    It also reduces their gradients over ranks.
+    The shard also starts the reduction that sums the gradients of these elements over the ranks.
     """
 
     num_replicas: int
@@ -64,19 +64,20 @@ class OptimizerShard(Protocol):
         """The parameters with elements in this shard."""
 
     def held(self, values: Tensor) -> list[Tensor]:
-        """Gather values of all shards, and return them as one tensor for this rank's part of each parameter.
+        """Return values of whole parameters, one tensor per parameter, gathered from the shards of all ranks.
 
-        This is a collective: all ranks must call it.
+        If a rank has only a part of a parameter (for example with tensor parallelism), the tensor has the values of
+        this part. This is a collective: all ranks must call it. The method ``own`` is its reverse.
 
         Args:
             values: One value for each element of this shard, such as its moments of Adam.
         """
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return the values for the elements of this shard, from the result of ``held``; it is the reverse of ``held``.
+        """Return the values that belong to the elements of this shard. This is the reverse of the method ``held``.
 
         Args:
-            held: For each parameter of the shard, the values of this rank's part.
+            held: Values of all elements, one tensor per parameter of the shard, as ``held`` returns them.
         """
 
 
@@ -117,14 +118,14 @@ class ParameterShard:
         return [self._parameter]
 
     def held(self, values: Tensor) -> list[Tensor]:
-        """Return the values in a list.
+        """Return ``values`` in a list.
 
-        Nothing is gathered, because this shard is the whole part that the rank holds.
+        Nothing is gathered, because this shard is the whole part of the parameter that the rank holds.
         """
         return [values]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return the single tensor in the list."""
+        """Return the only tensor in ``held``, because this shard has a single parameter and holds its whole part."""
         (values,) = held
         return values
 
@@ -161,7 +162,7 @@ def num_parts(parameter: nn.Parameter) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """The settings of the reduction from the gradients of one rank to the gradients of the global batch."""
+    """The settings for reducing a bucket's gradients: the ranks that sum them, and the number format of the sum."""
 
     shards: Communicator | None
     """Ranks that split the update of the parameters; None: the update is not split."""
@@ -307,7 +308,11 @@ class BucketShard:
         return [piece.view_as(local_part(parameter.detach())) for piece, parameter in pieces]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return the values for this rank's shard, from one tensor of values for each parameter of the bucket."""
+        """Return the values that belong to this rank's shard of the bucket.
+
+        Args:
+            held: Values of all elements of the bucket, one tensor per parameter, as ``held`` returns them.
+        """
         flat = held[0].new_zeros(len(self._flat))
         for piece, value in zip(_cut(flat, self._parameters), held, strict=True):
             piece.copy_(value.reshape(-1))
@@ -363,7 +368,7 @@ class _Kind(NamedTuple):
 
 
 def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid, overlap: Overlap) -> list[OptimizerShard]:
-    """Return the optimizer shards of all parameters of a stage.
+    """Return the optimizer shards of all parameters of a stage. A shard has the elements that this rank updates.
 
     If neither FSDP nor DDP reduces the gradients of the parameters, the parameters are moved into flat buckets.
 
@@ -371,7 +376,8 @@ def optimizer_shards(stage: nn.Module, spec: TrialSpec, grid: Grid, overlap: Ove
         stage: One pipeline stage of this rank.
         spec: The specification of the trial.
         grid: The grid of ranks, with this rank's place on it.
-        overlap: Counts the reductions of DDP and of flat buckets. It cannot see the reductions of FSDP.
+        overlap: Counts the bytes of gradients that DDP and flat buckets reduce while the backward pass still runs. It
+            cannot see the reductions of FSDP.
     """
     if isinstance(stage, DistributedDataParallel):
         average(

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 
 def is_planned(spec: TrialSpec) -> bool:
-    """Return True if the pipeline runs a list of planned actions and not one of torch's own schedules.
+    """Return True if the pipeline runs our own list of planned actions and not one of torch's own schedules.
 
     It is True if the schedule is adaptive, if delegates (helper processes) send the messages, or if the trial emulates
-    slow links. The messages of torch's own schedules cannot be delayed. A list of actions sends the same messages over
-    our transport, which can delay them (see ``LinkConditions``).
+    slow links. The messages of torch's own schedules cannot be delayed. Our transport sends the messages of a list of
+    actions, and can delay them (see ``LinkConditions``).
     """
     layout = spec.layout
     by_layout = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE or layout.p2p_transport == P2PTransport.DELEGATED

@@ -82,7 +82,11 @@ def loss_of(layout: Layout, tensor_axis: DeviceMesh, vocab_size: int) -> Loss:
 
 
 def loss_context(layout: Layout) -> AbstractContextManager[None]:
-    """Return a context. Run the forward and the backward pass of the loss inside this context."""
+    """Return a context in which the forward and the backward pass of the loss must run.
+
+    If each tensor rank has only a part of the logits, DTensor computes the loss from all parts in this context.
+    Otherwise the context changes nothing.
+    """
     return loss_parallel() if splits_logits(layout) else nullcontext()
 
 

@@ -57,7 +57,10 @@ _FEWEST_LAYERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extrapolation:
-    """The small jobs that run instead of a large one. The figures of the large job are extrapolated from them."""
+    """The small jobs that a dry run simulates instead of a large job, with fewer layers and micro-batches.
+
+    The memory and the operation counts of the large job are extrapolated linearly from theirs.
+    """
 
     spec: TrialSpec
     layers: tuple[int, ...]
@@ -67,9 +70,11 @@ class Extrapolation:
 
     @classmethod
     def of(cls, spec: TrialSpec, *, exact: bool) -> Extrapolation:
-        """Return the smallest jobs from which the figures of a job can be extrapolated.
+        """Return the smallest jobs from which the memory and the operations of a large job can be extrapolated.
 
-        If ``exact`` is True, return the job itself.
+        Args:
+            spec: The large job.
+            exact: True to simulate the large job itself, without extrapolation.
         """
         layers = layers_per_stage(spec.layout, spec.model.num_layers)
         micro_batches = spec.workload.num_micro_batches(spec.layout)
@@ -87,13 +92,13 @@ class Extrapolation:
         return len(self.layers) == len(self.micro_batches) == 1
 
     def specs(self) -> list[TrialSpec]:
-        """Return the specifications of the jobs to run."""
+        """Return the specifications of the small jobs to simulate, in the order of ``weights``."""
         return [_smaller(self.spec, *size) for size in product(self.layers, self.micro_batches)]
 
     def weights(self) -> list[float]:
-        """Return a weight for each small job.
+        """Return a weight for each small job, in the order of ``specs``.
 
-        The figure of the whole job is the weighted sum of the small jobs' figures.
+        A number of the whole job, such as its peak bytes, is the weighted sum of the small jobs' numbers.
         """
         by_layers = _weights(self.layers, layers_per_stage(self.spec.layout, self.spec.model.num_layers))
         by_micro_batches = _weights(self.micro_batches, self.spec.workload.num_micro_batches(self.spec.layout))
@@ -205,7 +210,10 @@ def _answer(sender: Connection, spec: TrialSpec, rank: int) -> None:
 
 
 def run_rank(spec: TrialSpec, rank: int) -> RankDryRun:
-    """Build a rank's part of the model, and run its first step as a trial does. Call it only once in a process."""
+    """Simulate the first training step of one rank on tensors without values; return its memory and operation counts.
+
+    Call it only once in a process, because torch keeps process groups for the life of a process.
+    """
     torch.set_num_threads(1)
     with fake_ranks(rank, spec.layout.world_size):
         grid = Grid(spec.layout, _DEVICE)
@@ -386,7 +394,7 @@ def _num_cores() -> int:
 
 
 def main() -> int:
-    """Read a request for a dry run from standard input, carry it out, and print the answer.
+    """Read a request for a dry run as JSON from standard input, simulate the step, and print the answer as JSON.
 
     Progress is printed to standard error.
 

@@ -223,12 +223,15 @@ class Allocations:
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Do not count memory that is allocated while the ``with`` block runs, even if it is held afterwards."""
+        """Leave memory that is allocated while the ``with`` block runs out of all counts, even after the block.
+
+        It is used for memory that is not on the device, such as activations offloaded to the host.
+        """
         with self.within(_ELSEWHERE):
             yield
 
     def peak(self) -> HeldBytes:
-        """Return the bytes of each kind at the moment of the highest total."""
+        """Return the bytes of each kind of memory, such as activations, at the moment when their sum was highest."""
         held = highest = 0
         moment = 0
         for index, (_, change) in enumerate(self._changes, start=1):

@@ -27,9 +27,9 @@ from autotuner.training.pipelines.pipeline import ResilientPipeline
 
 
 class Gathered(Protocol):
-    """The interface of a function that exchanges a value among all ranks.
+    """The interface of a function that exchanges a value among all ranks, such as ``all_gather_object``.
 
-    It takes this rank's value and returns the values of all ranks, by rank.
+    It takes this rank's value and returns the values of all ranks, in the order of the ranks.
     """
 
     def __call__(self, own: Any, /) -> list[Any]:
@@ -78,14 +78,17 @@ class SteeredPipeline:
     def of(
         cls, spec: TrialSpec, place: Place, pipeline: ResilientPipeline | None, gathered: Gathered
     ) -> SteeredPipeline | None:
-        """Return the steered pipeline of a trial, or None if nothing can change in its pipeline between steps."""
+        """Return the controlled pipeline of a trial, or None if the pipeline cannot change between steps.
+
+        It can change only if the schedule is adaptive or the trial replays a trace of link faults.
+        """
         is_adaptive = spec.layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
         if pipeline is None or not (is_adaptive or spec.fault_trace is not None):
             return None
         return cls(spec, place, pipeline, gathered)
 
     def begin(self, most_in_flight: Callable[[int], int]) -> None:
-        """If the schedule is adaptive, plan it from the times of the latest step. Watch the links from now on.
+        """Start to watch the links for delays. If the schedule is adaptive, first plan it from the latest step's times.
 
         Args:
             most_in_flight: Function that takes the number of micro-batches in flight in the latest step, and returns

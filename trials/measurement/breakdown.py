@@ -44,11 +44,14 @@ def divided(window: Span, spans: Iterable[Span]) -> Counter[str]:
 
 
 def joined(spans: Sequence[Span], breaks: Sequence[int]) -> list[Span]:
-    """Return the spans in order of time, where spans are joined with their neighbours unless a break lies between them.
+    """Sort spans by time, and join each span with the next one unless a break lies between them.
+
+    A joined span also covers the gap between its two spans.
 
     Args:
-        spans: The spans.
-        breaks: Moments in nanoseconds at which two spans must stay separate.
+        spans: Time intervals of one kind of work.
+        breaks: Moments in nanoseconds. A span that ends before such a moment and a span that starts after it stay
+            separate.
     """
     closed: list[Span] = []
     breaks = sorted(breaks)
@@ -101,9 +104,9 @@ class Moments:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> Moments:
-        """Return the moments of a step, found in its recorded events.
+        """Return the moments of a step (such as the end of its last backward pass), found in its recorded events.
 
-        The marks of the stopwatch are among the events.
+        The step must have run with a ``Stopwatch``, whose marks are among the events.
         """
         marks = {event.name.removeprefix(MARK): event for event in events if event.name.startswith(MARK)}
         window = Span(marks["begin"].end_ns, marks["done"].start_ns, "other_s")

@@ -166,9 +166,9 @@ def _cuda(device: torch.device) -> dict[str, str]:
 
 
 def own_core(rank_info: RankInfo) -> int:
-    """Return the CPU core of this rank.
+    """Return the number of the CPU core on which this rank runs.
 
-    Each rank of a host gets the next allowed core; after the last, the first again.
+    The ranks of a host get the allowed cores in order. If there are more ranks than cores, ranks share cores.
     """
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[rank_info.local_rank % len(allowed)]
@@ -180,16 +180,16 @@ def num_cores_used(rank_info: RankInfo) -> int:
 
 
 def pin(core: int) -> None:
-    """Bind this process, and the threads that it starts, to one core.
-
-    So the number of cores that a trial uses is known.
-    """
+    """Bind this process, and the threads that it starts, to one core, so that a trial uses a known number of cores."""
     os.sched_setaffinity(0, {core})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTime:
-    """CPU seconds of the machine since boot, and of this process since its start; two readings make an interval."""
+    """A reading of CPU seconds: of the whole machine since its boot, and of this process since its start.
+
+    The difference of two readings (see ``since``) has the CPU seconds between them.
+    """
 
     machine_busy_s: float
     machine_total_s: float
@@ -208,7 +208,7 @@ class CpuTime:
         return cls(machine_busy_s=busy_s, machine_total_s=total_s, own_s=own_s)
 
     def since(self, start: CpuTime) -> CpuTime:
-        """Return the CPU time between ``start`` and this reading."""
+        """Return the CPU seconds between an earlier reading (``start``) and this one."""
         return CpuTime(
             machine_busy_s=self.machine_busy_s - start.machine_busy_s,
             machine_total_s=self.machine_total_s - start.machine_total_s,

@@ -65,7 +65,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """The results of the measured steps on one rank."""
+    """The memory, phase times, CPU time and power of one rank in the measured steps. Rank 0 collects all records."""
 
     host: str
     cpu: CpuTime
@@ -87,7 +87,10 @@ class RankRecord:
 
 
 def phases_of(stopwatch: Stopwatch) -> PhaseTimes:
-    """Return the times of the phases of the latest step, from the moments that the stopwatch recorded."""
+    """Return the times of the three phases of the latest step: forward and backward, gradient reduction, optimizer.
+
+    They are computed from the moments that the stopwatch recorded.
+    """
     averaging_s = stopwatch.between_s("updated", "agreed")
     return PhaseTimes(
         forward_backward_s=stopwatch.between_s("start", "first layer's gradient"),

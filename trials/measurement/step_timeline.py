@@ -117,7 +117,7 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecording:
-    """All steps that one rank has recorded."""
+    """All steps that one rank has recorded for the timeline, with the name of its machine."""
 
     rank: int
     host: str

@@ -45,7 +45,7 @@ def attention_core(kernel: AttentionKernel, *, seq_len: int, device: torch.devic
 
     Args:
         kernel: The attention kernel.
-        seq_len: The usual number of tokens of a sequence.
+        seq_len: The number of tokens of a sequence, for which FlexAttention prepares its mask.
         device: The device of this rank.
     """
     return _FlexCore(seq_len, device) if kernel == AttentionKernel.FLEX else attend
