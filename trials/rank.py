@@ -68,7 +68,7 @@ class RankInfo:
         return Nodes(num_nodes=self.world_size // ranks_per_node, ranks_per_node=ranks_per_node, placement=placement)
 
     def playing(self, cluster: Cluster | None) -> RankInfo:
-        """Return this rank as a rank of an emulated node, if one host runs all ranks of a cluster with several nodes.
+        """Return this rank as a rank of an emulated node, if this host runs all ranks of a cluster with several nodes.
 
         Args:
             cluster: The cluster to emulate; None: nothing is emulated, and the rank is returned unchanged.
@@ -79,9 +79,10 @@ class RankInfo:
         return replace(self, ranks_per_node=cluster.accelerators_per_node)
 
     def dealt(self, placement: RankPlacement) -> RankInfo:
-        """Return this rank with the rank number that the placement gives it. The process itself stays on its host.
+        """Return this rank with the rank number that the placement gives it.
 
-        A placement is the way in which rank numbers are assigned to nodes.
+        A placement is the way in which rank numbers are assigned to the processes of the nodes. The process itself
+        stays on its host.
         """
         nodes = self.nodes(placement)
         return replace(self, rank=nodes.number_of(*divmod(self.rank, nodes.ranks_per_node)))
@@ -148,8 +149,8 @@ class Reporter:
     """Writes the reports of a rank as lines of a file.
 
     The first line is ``started``; the others are ``NodeLine`` values. Rank 0 writes all reports except failures. Any
-    rank writes a failure before it dies. Each line is written at once to a file that is open for appending. So lines of
-    several processes never mix, and they remain after the process has died.
+    rank writes its failure before it dies. Each line is written at once to a file that is open for appending. So the
+    lines of several processes never mix, and they remain after a process has died.
     """
 
     def __init__(self, path: Path, *, rank: int) -> None:
@@ -163,7 +164,7 @@ class Reporter:
             self._append(line)
 
     def report(self, value: NodeLine) -> None:
-        """Report a value that describes all ranks together. Only rank 0 writes this report."""
+        """Report a value about the whole trial, such as a step or the measurement. Only rank 0 writes this report."""
         if self._rank == 0:
             self._append({"type": TAGS[type(value)], **codec.to_plain(value)})
 

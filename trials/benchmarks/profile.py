@@ -173,9 +173,9 @@ def _measure_devices(
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """Return the versions of software, the name of the device, and a hash of the host's name.
+    """Return facts about this rank's machine: versions of software, the name of the device and a hash of the host.
 
-    The hash tells machines apart without revealing their names.
+    The hash of the host's name tells machines apart without revealing their names.
     """
     facts = {
         "python": platform.python_version(),
@@ -188,9 +188,13 @@ def environment(device: torch.device) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks that a request names. Return the exit code, with the same meanings as for a trial.
+    """Measure the devices or links that a request names.
 
-    Without ``--spec``, the request is read from standard input, and the result is written to standard output.
+    With ``--spec FILE``, the file has the request, and this process is one rank of a job. Without it, the request is
+    read from standard input, ranks are forked on this machine, and the result is written to standard output.
+
+    Returns:
+        The exit code, with the same meanings as for a trial.
     """
     parser = argparse.ArgumentParser(
         prog="python -m autotuner.trials.benchmarks.profile", description="Benchmark devices."

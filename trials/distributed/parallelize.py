@@ -24,7 +24,7 @@ from autotuner.trials.options import compiled, offloaded, recomputed, use_fp8
 
 
 def parallel_stages(spec: TrialSpec, grid: Grid, device: torch.device) -> tuple[nn.Module, ...]:
-    """Return this rank's pipeline stages, with all kinds of parallelism applied and ready to train, in model order."""
+    """Return this rank's pipeline stages in model order, split and sharded as the layout says and ready to train."""
     stages = stages_of_rank(spec.layout, grid.position("pp"))
     return tuple(_parallel_stage(spec, grid, device, stage) for stage in stages)
 

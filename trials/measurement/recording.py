@@ -49,7 +49,7 @@ class Event(NamedTuple):
 
 
 class Recording:
-    """The events that the profiler recorded in one step; empty until the recording has ended."""
+    """The operations and kernels that the profiler recorded in one step; empty until the recording has ended."""
 
     def __init__(self) -> None:
         self.host: list[Event] = []

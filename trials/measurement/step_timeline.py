@@ -29,7 +29,10 @@ from autotuner.training.pipelines.pipeline import PassLog
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedStep:
-    """The passes of one rank in a recorded step, in seconds from the moment at which all ranks began the step."""
+    """The forward and backward passes of one rank in a recorded step.
+
+    Their times are seconds from the moment at which all ranks began the step.
+    """
 
     began_ns: int
     """Time at which all ranks began, on the clock of this rank's host."""

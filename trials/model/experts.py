@@ -130,7 +130,7 @@ def _itself(parameter: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalExperts:
-    """The experts of every layer that one of ``num_ranks`` ranks holds, and the way in which it exchanges tokens."""
+    """The experts that one of ``num_ranks`` ranks holds in every layer, and the way in which tokens reach experts."""
 
     rank: int = 0
     num_ranks: int = 1
@@ -150,7 +150,7 @@ ALL_EXPERTS = LocalExperts()
 
 
 class SparseFeedForward(nn.Module):
-    """A mixture of experts.
+    """A mixture of experts, which takes the place of a dense feed-forward block.
 
     A router sends each token to a few routed experts. Each token also goes to all shared experts.
 

@@ -23,7 +23,13 @@ _ANSWER_S = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Wait until all nodes of a job have started. There is no timeout, because the parent process can end this one."""
+    """Wait until all nodes of a job have started, so that no node starts its ranks too early.
+
+    There is no timeout, because the parent process can end this one.
+
+    Args:
+        arguments: The command-line arguments after the program's name; None: the arguments of this process.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m autotuner.trials.process.gathering", description="Wait for all nodes."
     )

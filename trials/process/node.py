@@ -61,8 +61,8 @@ class Teller:
     Only this process writes to the output of the job, so that lines never mix.
 
     Attributes:
-        reports: File to which the ranks of the built-in decoder append their reports.
-        told: Folder with the files to which the ranks of a registered trainer append their reports.
+        reports: File to which ranks append their reports if the trial trains the built-in transformer decoder.
+        told: Folder with the files to which ranks append their reports if the trial runs an operator's own trainer.
         rank_logs: Folder into which torchrun writes the output of each rank.
         deaths: File in which torchrun lists the ranks that died.
     """
@@ -92,7 +92,10 @@ class Teller:
         self.tell(NodeStarted(node=self._node_rank, host=socket.gethostname(), at=time.time()))
 
     def runs_on(self, environment: Mapping[str, str]) -> None:
-        """Write the environment in which a registered trainer runs, because the trainer itself may not report it."""
+        """Write the software and hardware facts of the node on which a registered trainer runs.
+
+        A registered trainer is a training program of the operator. It need not report these facts itself.
+        """
         self._tell_of_trainer(json.dumps({"environment": dict(environment)}))
 
     def listen(self, output: IO[bytes]) -> None:
@@ -389,7 +392,11 @@ class _Node:
 
 
 def cpu_time(node_rank: int) -> CpuTime:
-    """Return two CPU times: of this machine, and of this process together with all its descendants."""
+    """Return the CPU seconds that this machine has used since boot, and those of this process and its descendants.
+
+    Args:
+        node_rank: Number of this node in the job, which is part of the result.
+    """
     busy_s, total_s = machine_cpu_s()
     own = (os.getpid(), *supervisor.descendants(os.getpid()))
     return CpuTime(node=node_rank, busy_s=busy_s, total_s=total_s, own_s=sum(map(process_cpu_s, own)))

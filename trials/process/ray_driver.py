@@ -69,7 +69,10 @@ class _Over(Exception):
 
 
 def main() -> int:
-    """Run the job that an environment variable describes. Return 0 after its outcome has been printed."""
+    """Run the Ray job that an environment variable describes, from waiting for its nodes to its end.
+
+    The outcome of the job is printed. The exit code is 0, even if the job failed.
+    """
     order = json.loads(zlib.decompress(base64.b64decode(os.environ.pop(ORDER))))
     ray.init(address="auto", log_to_driver=False, logging_level="error")
     ray.cloudpickle.register_pickle_by_value(ray_node)

@@ -38,7 +38,10 @@ class NodeActor:
         self._is_stopped = False
 
     def place(self) -> tuple[str, int]:
-        """Return the address at which other nodes reach this node, and a port of this node that is free now."""
+        """Return the address at which other nodes reach this node, and a port of this node that is free now.
+
+        The ranks of the job find each other there if this node is node 0.
+        """
         import ray  # noqa: PLC0415  # there where an actor runs; who tests this class needs none
 
         with socket.socket() as listener:

@@ -22,11 +22,11 @@ class TaskContext:
     rank_info: RankInfo
 
     def store(self) -> Store:
-        """Return the store through which the ranks find each other. It is a file, so the ranks need no port.
+        """Return the store through which the ranks of a task find each other. It is a file, so the ranks need no port.
 
-        All ranks of a task are on one host. The file stays as long as the folder. A store that knows the number of
-        ranks would delete the file after that number of ranks have closed it. Then a rank that opens the file later
-        would wait for ever.
+        All ranks of the task are on one host. The file stays as long as the folder of the task. A store that knows the
+        number of ranks would delete the file after that number of ranks have closed it. Then a rank that opens the file
+        later would wait for ever.
         """
         return FileStore(str(self.folder / "store"))
 

@@ -46,7 +46,9 @@ _EXIT_BROKEN = 70
 
 
 def fork_rank(task: Task, folder: Path, rank_info: RankInfo, environment: Mapping[str, str]) -> int:
-    """Fork a process that runs a task as one rank, and return its pid. It exits with the task's exit code.
+    """Fork a process that runs a task, such as a trial, as one rank. Return its pid.
+
+    The process exits with the exit code of the task.
 
     Args:
         task: The function to run.
@@ -98,9 +100,13 @@ def _redirect(directory: Path) -> None:
 def shown_in_proc(name: str, value: str) -> Iterator[None]:
     """While the block runs, ``/proc/PID/environ`` shows a value for this process and the processes that it forks.
 
-    The kernel shows the memory with the environment of the program's start, and a fork does not start a program.
-    Therefore this function overwrites that memory. The variable must exist from the start with at least as many
-    characters as the new value. Spaces fill the rest.
+    The launcher finds the processes of a trial by this value. The kernel shows the memory with the environment of the
+    program's start, and a fork does not start a program. Therefore this function overwrites that memory. The variable
+    must exist from the start with at least as many characters as the new value. Spaces fill the rest.
+
+    Args:
+        name: Name of the environment variable.
+        value: The value to show.
     """
     before = _overwrite(name, value)
     try:
@@ -199,7 +205,10 @@ def _is_hung_up() -> bool:
 
 
 def main() -> None:
-    """Serve the launcher that started this process: fork ranks when the launcher asks for them."""
+    """Fork ranks whenever the launcher that started this process asks for them, until the launcher ends.
+
+    This process has imported torch already, so that new ranks start quickly.
+    """
     id_variable = sys.argv[1]
     torch.set_num_threads(1)  # before any operation: a forked rank must not inherit a thread pool
     gc.collect()

@@ -28,7 +28,10 @@ from autotuner.trials.distributed.context import WHOLE, ContextPart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Languages:
-    """A division of the vocabulary into equal parts. The tokens of each part form one artificial language."""
+    """A division of the vocabulary into equal parts, so that ranks can train on different kinds of data.
+
+    The tokens of each part form one artificial language. A row of a batch has tokens of one language only.
+    """
 
     vocab_size: int
     num_languages: int = 1
@@ -51,7 +54,7 @@ class Languages:
         """Return random tokens of a language, one for each number in ``shares``; small token ids are more frequent.
 
         ``shares`` holds random numbers from 0 to 1. The frequencies of the tokens are all that a model can learn. So
-        the loss hardly improves any more after a hundred steps of a convergence gate.
+        the loss hardly falls any more after about a hundred steps.
         """
         first = language * self.vocab_size // self.num_languages
         size = (language + 1) * self.vocab_size // self.num_languages - first
@@ -104,10 +107,10 @@ def batch(
     Args:
         spec: The specification of the trial.
         step: Number of the step.
-        data_parallel_rank: Number of the slice of the global batch.
+        data_parallel_rank: Number of the rank's slice of the global batch.
         device: The device of this rank.
         part: The part of each sequence that this context rank holds.
-        turn: Number that is added to the number of every rank's language.
+        turn: Number that is added to the number of every row's artificial language (see ``Languages``).
     """
     layout, lengths = spec.layout, sequence_lengths(spec, step)
     languages = Languages(vocab_size=spec.model.vocab_size, num_languages=spec.settings.num_languages)

@@ -24,12 +24,13 @@ _DTYPES = {PayloadPrecision.FP32: torch.float32, PayloadPrecision.BF16: torch.bf
 
 
 class Exchange:
-    """Keeps replicas in agreement that do not sum their whole gradients in every step. This base class does nothing.
+    """The base class for keeping replicas in agreement if they do not sum their whole gradients in every step.
 
-    A subclass exchanges gradients before the update of the parameters, or parameters after the update.
+    A subclass exchanges gradients between replicas before the update of the parameters, or parameters after the update.
+    This base class exchanges nothing.
 
     Args:
-        by: The object that exchanges tensors, and keeps the values that were not sent yet.
+        by: The object that exchanges the tensors, and keeps the values that were not sent yet.
     """
 
     def __init__(self, by: Replicator | ParameterAverager) -> None:
@@ -44,7 +45,7 @@ class Exchange:
         return int(self._by.payload_bytes)
 
     def gradients(self, own: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the gradients for the update of the parameters.
+        """Return the gradients with which this replica updates its parameters; here, its own gradients.
 
         Args:
             own: The gradients of this replica.
@@ -52,10 +53,13 @@ class Exchange:
         return own
 
     def parameters(self) -> None:
-        """Exchange parameters after the update, if an exchange is due in this step."""
+        """Exchange parameters between replicas after the update, if an exchange is due in this step.
+
+        This base class does nothing.
+        """
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return the state that a rank needs to continue later."""
+        """Return the state of the exchange, such as unsent values, that a rank must save to continue training later."""
         state: Mapping[str, Any] = self._by.state_dict()
         return state
 
@@ -65,11 +69,11 @@ class Exchange:
 
 
 class GradientExchange(Exchange):
-    """Exchanges gradients before the update, so that all replicas apply exactly the same gradients.
+    """Exchanges gradients between replicas before the update, so that all replicas apply exactly the same gradients.
 
-    If two stages hold a copy of a tied vocabulary table, both must send the same values of its gradient. The choice of
-    values may depend on the position of a tensor in the list, so the table comes first on both stages. If one rank
-    holds both copies, the gradient is sent once.
+    If two pipeline stages hold a copy of a tied vocabulary table, both must send the same elements of its gradient. The
+    choice of elements may depend on the position of a tensor in the list, so the table comes first on both stages. If
+    one rank holds both copies, the gradient is sent once.
 
     Args:
         by: The replicator, which sends gradients in compressed form, for the tensors in ``order``.

@@ -95,7 +95,7 @@ class SignDescent(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody evaluates the loss again
-        """Update every parameter that has a gradient."""
+        """Update every parameter that has a gradient by the sign of its gradient."""
         del closure
         for group in self.param_groups:
             moved = [parameter for parameter in group["params"] if parameter.grad is not None]
@@ -196,7 +196,7 @@ def _bound(buckets: Sequence[BucketShard], max_norm: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """The ranks with which a rank shares its gradients, and the functions that they call together before the update."""
+    """The ranks that share the gradient of one model, and the functions that they call together before an update."""
 
     gradient: dist.ProcessGroup | None = None
     """The ranks that share one gradient; None: all ranks of the job."""
@@ -263,10 +263,10 @@ class ShardedOptimizer:
         return [master.grad for master in self._masters if master.grad is not None]
 
     def take_gradients(self) -> None:
-        """Finish the reduction of the gradients, and move them from the parameters to the master weights.
+        """Finish the reduction of the gradients, and move them from the parameters to the fp32 master weights.
 
-        They are the gradients of the global batch. If replicas do not sum their whole gradients, each replica first
-        clips its own gradient. The gradients are then the result of the exchange between replicas.
+        The result is the gradient of the global batch. If replicas do not sum their whole gradients, each replica first
+        clips its own gradient, and then replicas exchange a part of their gradients.
         """
         if self._peers.before_reduction is not None:
             self._peers.before_reduction()

@@ -116,7 +116,10 @@ class AccumulatedPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePasses:
-    """Runs the forward and backward passes of a step over all micro-batches, in the order of a pipeline schedule."""
+    """Runs the forward and backward passes of a step over all micro-batches, in the order of the pipeline schedule.
+
+    It is used on a rank that holds some of the pipeline's stages.
+    """
 
     schedule: Schedule
     loss: TokenMean
@@ -225,7 +228,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reductions:
-    """Starts the reductions of a rank's optimizer shards at the right time, while backward passes still run."""
+    """Starts to reduce the gradients of a rank's optimizer shards while backward passes still run.
+
+    So communication overlaps with computation.
+    """
 
     early: Sequence[Sequence[OptimizerShard]]
     """Shards of each stage whose reduction starts before the optimizer takes their gradients."""
@@ -233,12 +239,19 @@ class Reductions:
     """Counts the reductions that start before the last gradient."""
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Announce that ``num_left`` backward passes through this rank's first stage are still to come in this step."""
+        """Announce that ``num_left`` backward passes through this rank's first stage are still to come in this step.
+
+        The gradients of this stage may be reduced during the last of these passes.
+        """
         for shard in self.early[0]:
             shard.expect_backward_passes(num_left)
 
     def start(self, stage: int) -> None:
-        """Start the reductions of a stage, after the last backward pass of the stage."""
+        """Start to reduce the gradients of one stage over the ranks. Call it after the last backward pass of the stage.
+
+        Args:
+            stage: Number of the stage among the stages of this rank.
+        """
         self.overlap.gradient()  # hooks do not run for weight gradients that a schedule computes separately
         for shard in self.early[stage]:
             shard.start_reduction()
