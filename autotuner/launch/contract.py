@@ -28,7 +28,7 @@ class TrialWatcher(Protocol):
         ...
 
     def on_link_event(self, event: LinkEvent) -> None:
-        """Take an event of a pipeline: it found a slow or dead link, or a slow rank, or it made a new plan."""
+        """Take an event of a pipeline: a link became slow or dead, a rank became slow, or the schedule changed."""
         ...
 
     def on_note(self, note: str) -> None:
@@ -44,9 +44,9 @@ class TrialWatcher(Protocol):
         ...
 
     def on_run(self, run: FinishedRun) -> None:
-        """Take one finished run of the trial.
+        """Take one finished run of the trial; a trial may consist of several runs of the same layout.
 
-        If another worker takes over the trial later, it gets this run in ``spec.runs``.
+        If another worker takes over the trial later, that worker gets this run in ``spec.runs`` and need not repeat it.
         """
         ...
 
@@ -73,15 +73,16 @@ class Launcher(Protocol):
     ``spec.settings.timeout_s``, the launcher ends it and returns a timeout failure; the time that a trial waits for
     devices does not count. Up to ``capacity`` threads may call ``run`` at the same time.
 
-    If the watcher stops a trial for ``shutdown`` or ``lease_lost``, the trial's job on an engine keeps running. The
-    next call with the same ``spec.trial_id`` and ``spec.run``, and with the ``spec.jobs`` that the watcher received,
-    finds that job and follows it. It does not start a second job.
+    A worker may have to leave a trial to another worker: because its process shuts down (``shutdown``), or because it
+    no longer owns the trial (``lease_lost``). If the watcher stops a trial for one of these reasons, the trial's job on
+    an engine keeps running. The next call with the same ``spec.trial_id`` and ``spec.run``, and with the ``spec.jobs``
+    that the watcher received, finds that job and follows it. It does not start a second job.
     """
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
         """Return the reason why this launcher cannot run trials of the trainer on the cluster, or None if it can.
 
-        The reason is a sentence. If ``trainer`` is None, the trials use the built-in decoder.
+        The reason is a sentence. If ``trainer`` is None, the trials train the built-in transformer decoder.
         """
         ...
 
@@ -102,7 +103,10 @@ class Launcher(Protocol):
 
 
 class CannotRun(AutotunerError):
-    """Raised for a problem of the launcher itself, such as a full disk or a process that cannot start."""
+    """Raised for a problem of the launcher itself, such as a full disk or a process that cannot start.
+
+    It says nothing about the layout of the trial.
+    """
 
 
 @contextmanager
@@ -138,7 +142,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The nodes on which one attempt at a trial runs, and the devices of its ranks."""
+    """The nodes and devices for one attempt. An attempt starts the ranks of a trial once, and ends with them."""
 
     num_nodes: int
     """Number of nodes; 1 for a trial on this machine, even if the trial's cluster has more."""
@@ -151,7 +155,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """The facts about how the processes of an attempt ended, as the process that started them saw it."""
+    """The way in which the processes of an attempt ended: exit code, dead ranks, last output, timeout, lack of memory.
+
+    An attempt starts the ranks of a trial once, and ends with them.
+    """
 
     exit_code: int | None = None
     """Exit code of the first node that ended badly, else 0; None where a node did not report one."""
@@ -170,11 +177,12 @@ class AttemptEnd:
 class Work(Protocol[Result_co]):
     """The interface of the work that an attempt does, such as training a model or measuring links.
 
-    It returns the task for each node, reads the output of the nodes, and judges the result.
+    An attempt starts the ranks of a trial once, and ends with them. The work returns the task for each node, reads the
+    output of the nodes, and judges the result.
     """
 
     def task(self, name: str, place: Place) -> NodeTask:
-        """Return the task for each node of the attempt. All processes of the task carry the name ``name``.
+        """Return the task that a process on each node runs. All processes of the task carry the name ``name``.
 
         Raises:
             InvalidInput: The work cannot run on these nodes.
@@ -185,21 +193,22 @@ class Work(Protocol[Result_co]):
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
         """Take all lines that have arrived since the last call, and return the reports for the watcher.
 
-        It is called many times a second, even if there are no new lines. A step of a trainer counts as complete if a
-        report of a later step had already arrived before the previous call.
+        It is called many times a second, even if there are no new lines. A step of a registered trainer counts as
+        complete when all ranks have reported it. It also counts as complete if a later step was reported before the
+        previous call, because some ranks may never report.
         """
         ...
 
     def is_complete(self) -> bool:
-        """Return True once the result is complete, so that the launcher may end the ranks."""
+        """Return True once the result (such as a measurement) is complete, so that the launcher may end the ranks."""
         ...
 
     def has_failed(self) -> bool:
-        """Return True once the attempt cannot give a result any more, whatever the ranks report later."""
+        """Return True once no later report can lead to a result any more, so that the launcher may end the ranks."""
         ...
 
     def judge(self, end: AttemptEnd) -> Result_co | TrialFailure:
-        """Return the result of the attempt, or the failure that explains why it has no result.
+        """Return the result of the work, such as a measurement, or the failure that explains why there is none.
 
         It is called after ``take`` has received all lines and all processes have ended. ``end`` says how they ended.
         """
@@ -209,18 +218,22 @@ class Work(Protocol[Result_co]):
 class Ranks(Protocol):
     """The processes that run the ranks of one attempt.
 
-    They are forked on this machine, or are children of a node process on this machine, or belong to a job of an engine.
+    An attempt starts the ranks of a trial once, and ends with them. The processes are forked on this machine, or are
+    children of a node process on this machine, or belong to a job of an engine such as Slurm.
     """
 
     peers_s: float
     """Seconds that the other ranks get to report their errors after the cause of one rank's failure is known."""
 
     def has_ended(self) -> bool:
-        """Return True if all ranks have ended, or if nothing is left that could start or observe the ranks."""
+        """Return True if all ranks have ended, or if the process or engine that should run them is gone."""
         ...
 
     def poll(self) -> Sequence[NodeLine]:
-        """Return the lines that arrived since the last call. The first call after ``end`` returns the last lines."""
+        """Return the ranks' report lines that arrived since the last call.
+
+        The first call after ``end`` returns the last lines.
+        """
         ...
 
     def end(self, why: Ending) -> AttemptEnd:
@@ -232,7 +245,10 @@ class Ranks(Protocol):
         ...
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if the machine or the engine caused it. A stopped trial may run again."""
+        """Return ``failure``, or ``Stopped`` if the machine or the engine caused the failure and not the trial.
+
+        A stopped trial may run again; a failed trial is finished.
+        """
         ...
 
 
@@ -247,11 +263,11 @@ class Starter(Protocol):
     itself enforces the limit."""
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start the ranks of a task for one node, and return without waiting until they run.
+        """Start the ranks of a task on this machine, the only node of the job. Return without waiting until they run.
 
         Args:
             task: The task. Its ``job_name`` marks all processes of the task.
-            folder: A folder for this attempt only. The caller deletes it when the attempt is over.
+            folder: A folder for this task only. The caller deletes it when the ranks have ended.
 
         Raises:
             OSError: A process cannot be started.
@@ -259,5 +275,5 @@ class Starter(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the resources that are kept for the next attempt. ``start`` may still be called afterwards."""
+        """Release the processes that are kept ready for the next trial. ``start`` may still be called afterwards."""
         ...

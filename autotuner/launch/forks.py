@@ -68,7 +68,10 @@ class Forks:
         self._zygotes: list[Zygote] = []
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start the ranks of a trial; see ``Starter.start``."""
+        """Start the ranks of a trial by asking a zygote for forks; see ``Starter.start``.
+
+        A zygote is a process that has imported torch and forks ranks.
+        """
         assert task.spec is not None  # benchmarks and trainers run in a node process
         (folder / "ranks").mkdir()
         (folder / "spec.json").write_text(dumps(task.spec))
@@ -78,7 +81,7 @@ class Forks:
             return zygote.start(self._task, folder, task.ranks_per_node, {**variables, ATTEMPT_ID: task.job_name})
 
     def close(self) -> None:
-        """End the zygotes and all processes that they forked."""
+        """End all zygotes (processes that have imported torch and fork ranks), and all processes that they forked."""
         with self._mutex:
             for zygote in self._zygotes:
                 zygote.close()
@@ -118,26 +121,28 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """Return the id of the process."""
+        """Return the process id of this zygote, which is a process that forks ranks."""
         return self._process.pid
 
     @property
     def is_idle(self) -> bool:
-        """Return True if no launcher follows ranks of this zygote at the moment."""
+        """Return True if no trial uses ranks of this zygote (the process that forks ranks) at the moment."""
         return not self._served
 
     @property
     def is_alive(self) -> bool:
-        """Return True if the zygote can still fork ranks."""
+        """Return True if this zygote, a process that forks ranks, still runs and can fork more ranks."""
         return self._process.poll() is None
 
     @property
     def was_killed(self) -> bool:
-        """Return True if SIGKILL ended the zygote."""
+        """Return True if SIGKILL ended this zygote (the process that forks ranks)."""
         return self._process.poll() == -signal.SIGKILL
 
     def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
-        """Ask the zygote to fork ``num_ranks`` ranks, and return without waiting for them or for the import of torch.
+        """Ask this process, which has imported torch, to fork ``num_ranks`` ranks.
+
+        The method returns without waiting for the ranks or for the import of torch.
 
         Args:
             task: The function that each rank calls, as ``module:function``; its type is
@@ -155,7 +160,10 @@ class Zygote:
         return ranks
 
     def listen(self) -> None:
-        """Read the new events of the zygote, and pass each event to the ranks that it describes."""
+        """Read the new events of this zygote (the process that forks ranks), such as the exit of a rank.
+
+        Each event is passed to the ranks that it describes.
+        """
         while chunk := self._read():
             *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
             for event in map(json.loads, lines):
@@ -163,18 +171,18 @@ class Zygote:
                     ranks.heard(event)
 
     def forget(self, ranks: ForkedRanks) -> None:
-        """Stop passing events about these ranks to them."""
+        """Stop passing events (such as the exit of a rank) to these ranks, because their trial is over."""
         self._served.pop(ranks.attempt_id, None)
 
     def log(self) -> str:
-        """Return the last part of the text that the zygote wrote to standard error."""
+        """Return the last part of the text that this zygote (the process that forks ranks) wrote to standard error."""
         if not self._errors.closed:
             descriptor, size = self._errors.fileno(), os.fstat(self._errors.fileno()).st_size
             self._last_words = os.pread(descriptor, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
         return self._last_words
 
     def close(self) -> None:
-        """End the zygote and, with it, all ranks that it forked."""
+        """End this zygote (the process that forks ranks) and all ranks that it forked."""
         if self._errors.closed:
             return
         self.log()
@@ -192,7 +200,7 @@ class Zygote:
 
 
 class ForkedRanks:
-    """The ranks that a zygote was asked to fork for one attempt.
+    """The ranks that a zygote, a process that has imported torch, was asked to fork for one trial.
 
     Attributes:
         attempt_id: The value of ``ATTEMPT_ID`` in the environment of their processes.
@@ -219,7 +227,7 @@ class ForkedRanks:
         self.deaths: list[Death] = []
 
     def heard(self, event: Mapping[str, Any]) -> None:
-        """Take in an event of the zygote about these ranks."""
+        """Take in an event about these ranks from the process that forks them, such as the exit of a rank."""
         match event["event"]:
             case "started":
                 self.has_started = True
@@ -245,7 +253,7 @@ class ForkedRanks:
             self.heard({"event": "ended", "rank": rank, "exit_code": -signal.SIGKILL})
 
     def poll(self) -> Sequence[NodeLine]:
-        """Return the lines that the ranks wrote, and the deaths that the zygote noticed, since the last call."""
+        """Return the lines that the ranks wrote, and the ranks that died, since the last call."""
         deaths, self._num_deaths_told = self.deaths[self._num_deaths_told :], len(self.deaths)
         path, chunk = self._folder / "reports.jsonl", b""
         if path.exists():
@@ -256,13 +264,14 @@ class ForkedRanks:
         return [*self._reader.read(chunk), *deaths]
 
     def log(self) -> str:
-        """Return the reason why no rank was started, or else the last part of the zygote's standard error."""
+        """Return the reason why no rank was started, or else the last part of the forking process's standard error."""
         return self._refusal or self._zygote.log()
 
     def end(self, why: Ending) -> AttemptEnd:
-        """End the ranks that are left, and return how the attempt ended.
+        """End the ranks that are left, and return how the ranks ended.
 
-        The zygote is ended, too, if it has not forked all ranks yet, or if it does not notice that the ranks are gone.
+        The zygote (the process that forked the ranks) is ended, too, if it has not forked all ranks yet, or if it does
+        not notice that the ranks are gone.
         """
         is_over = self.has_ended()
         self._is_ending = True
@@ -300,8 +309,8 @@ class ForkedRanks:
                 return _GRACE_S
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if another program killed the rank or its zygote.
+        """Return ``failure``, or ``Stopped`` if another program killed a rank or the process that forked it.
 
-        A stopped trial may run again.
+        A stopped trial may run again; a failed trial is finished.
         """
         return if_killed(failure, self.deaths) or with_stuck(failure, self._stuck)

@@ -31,9 +31,9 @@ class Launchers:
         self._devices = devices
 
     def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
-        """Return the reason why the cluster's engine cannot run the trial, or None if it can.
+        """Return the reason why the engine that the cluster names cannot run the trial, or None if it can.
 
-        An unknown name of an engine is also a reason.
+        The reason is a sentence. An unknown name of an engine is also a reason.
         """
         launcher = self._by_engine.get(cluster.engine)
         return self._unknown(cluster.engine) if launcher is None else launcher.refuses(cluster, trainer)

@@ -71,7 +71,7 @@ class LineReader:
 
 
 class NodeOutputs:
-    """The output of the nodes of a job, as far as it has arrived.
+    """The output of all nodes of a job that has arrived so far, parsed into reports.
 
     Attributes:
         ends: How the processes of each node ended, by the number of the node. Nodes that still run are missing.
@@ -115,9 +115,11 @@ class NodeOutputs:
         return [] if has_failed else [node for node, end in ends if end.told_to_end]
 
     def attempt_end(self, *, timed_out: bool, detail: str = "") -> AttemptEnd:
-        """Return how the attempt ended, from the reports of the nodes.
+        """Return how the ranks of all nodes ended: the exit code, the dead ranks and their last output.
 
-        ``detail`` is the engine's description of the job. It is added to the log of the attempt.
+        Args:
+            timed_out: True if the ranks ran longer than allowed.
+            detail: The engine's description of the job, which is added to the log of the result.
         """
         ends = [end for _, end in sorted(self.ends.items())]
         bad = next((end.exit_code for end in ends if end.exit_code), None)
@@ -141,7 +143,7 @@ def deaths_of(end: NodeEnd) -> list[Death]:
 
 
 class RankReports:
-    """Everything that the ranks of the built-in decoder have reported so far.
+    """Everything that the ranks have reported so far, in a trial of the built-in transformer decoder or in a benchmark.
 
     Attributes:
         measurement: The measurement, with all link events. The timeline and the breakdown are added to it later.
@@ -158,7 +160,7 @@ class RankReports:
         self.benchmarks: Measurements | None = None
 
     def take(self, lines: Sequence[NodeLine]) -> list[StepReport | LinkEvent]:
-        """Take in new lines, and return the steps and link events among them."""
+        """Take in new lines of the ranks, and return the reports of steps and of slow or dead links among them."""
         for line in lines:
             match line:
                 case LinkEvent():

@@ -49,7 +49,11 @@ _FEWEST = 64
 
 
 def most_core_ranks() -> int:
-    """Return the greatest number of ranks that may share this machine's CPU cores."""
+    """Return the greatest number of ranks that a trial on this machine's CPU cores may have.
+
+    Several ranks may share a core. With too many, the ranks mainly wait for each other, and the measured time says
+    nothing about the layout.
+    """
     return max(_FEWEST, _RANKS_PER_CORE * num_usable_cores())
 
 
@@ -80,8 +84,8 @@ def says_full(failure: TrialFailure) -> bool:
 class DiskRoom:
     """Watches the free space on the disk of a folder, before a trial starts and while it writes there.
 
-    Ranks on a full disk die without a message, because they cannot write one. After their death there may be free space
-    again. Therefore the disk is checked while the ranks run.
+    Ranks on a full disk die without a message, because they cannot write a message. After their death there may be free
+    space again. Therefore the disk is checked while the ranks run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -192,9 +196,11 @@ class LocalLauncher:
 
     Args:
         work_dir: Folder that gets a subfolder for each running trial, which is deleted when the trial has ended.
-        starter: Starts the ranks of the built-in decoder; None: they are forked from zygotes.
+        starter: Starts the ranks of the built-in transformer decoder; None: they are forked from a process that has
+            imported torch.
         devices: The devices that trials run on; None: all devices, without regard to trials of other processes.
-        trainers: Registered trainers by name. A trial that names one runs it in place of the built-in decoder.
+        trainers: Training programs that the operator registered, by name. A trial that names one runs it in place of
+            the built-in decoder.
     """
 
     def __init__(
@@ -259,7 +265,7 @@ class LocalLauncher:
             return TrialFailure(kind=FailureKind.CRASH, message=f"cannot run here: {error}")
 
     def close(self) -> None:
-        """Release the resources that are kept between trials."""
+        """End the processes that are kept ready between trials."""
         self._starter.close()
 
     def _run(self, spec: TrialSpec, watcher: TrialWatcher, devices: tuple[str, ...]) -> Outcome:

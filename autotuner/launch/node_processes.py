@@ -49,17 +49,17 @@ _log = structlog.get_logger(__name__)
 
 
 class NodeProcesses:
-    """Starts each attempt as one node process (``python -m autotuner.trials.process.node``) under a supervisor process.
+    """Starts the ranks of each trial under one node process, and the node process under a supervisor process.
 
-    The supervisor adopts every process that loses its parent. The kernel ends the supervisor when the *thread* that
-    started it ends. Therefore all processes of an attempt end with the attempt, even a process that started its own
-    session, and no process outlives a service that is killed.
+    The node process is ``python -m autotuner.trials.process.node``. The supervisor adopts every process that loses its
+    parent. The kernel ends the supervisor when the *thread* that started it ends. Therefore all processes of a trial
+    end with the trial, even a process that started its own session, and no process outlives a service that is killed.
     """
 
     slack_s = _SLACK_S
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start a node process; see ``Starter.start``."""
+        """Start a node process on this machine, which starts the ranks of the task; see ``Starter.start``."""
         (folder / "node").mkdir()
         (folder / "task.json").write_text(dumps(task))
         passed = (*_NEEDED_BY_A_NODE, *task.passed) if task.command else tuple(os.environ)
@@ -79,11 +79,11 @@ class NodeProcesses:
         return NodeProcess(process, task)
 
     def close(self) -> None:
-        """Do nothing, because nothing is kept between attempts."""
+        """Do nothing, because no process is kept ready for the next trial."""
 
 
 class NodeProcess:
-    """The ranks of an attempt that are children of one node process on this machine."""
+    """The ranks of a trial that are children of one node process on this machine."""
 
     def __init__(self, process: subprocess.Popen[bytes], task: NodeTask) -> None:
         assert process.stdout is not None  # a pipe was asked for
@@ -132,7 +132,10 @@ class NodeProcess:
         return end
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if another program ended the node or a rank, or used the ranks' port."""
+        """Return ``failure``, or ``Stopped`` if the trial did not cause it and may run again.
+
+        This is the case if another program ended the node process or a rank, or used the port at which the ranks meet.
+        """
         if self._was_told_to_end:
             return Stopped(
                 reason="infrastructure", detail="the node got SIGTERM from another program than the autotuner"
@@ -197,8 +200,8 @@ def if_port_taken(failure: TrialFailure) -> Stopped | None:
 def if_killed(failure: TrialFailure, deaths: Sequence[Death]) -> Stopped | None:
     """Return ``Stopped`` if another program ended the failed rank with SIGKILL, else None.
 
-    A rank cannot send SIGKILL to itself. If the kernel sent it because the memory was full, the failure is of another
-    kind.
+    A rank does not send SIGKILL to itself. If the kernel sent SIGKILL because the memory was full, the failure is of
+    another kind, and the result is None.
     """
     of_rank = [death.exit_code for death in deaths if death.rank == failure.rank]
     if failure.kind is FailureKind.CRASH and of_rank == [-signal.SIGKILL]:
@@ -222,7 +225,7 @@ a device on its behalf."""
 
 
 def processes_of(attempt_id: str) -> Iterator[psutil.Process]:
-    """Yield the live processes of an attempt, which are found by a variable in their environment.
+    """Yield the live processes of a trial. They have the variable ``ATTEMPT_ID`` with this value in their environment.
 
     Each rank has its own session, so a process group would not contain all ranks.
     """
@@ -235,14 +238,14 @@ def processes_of(attempt_id: str) -> Iterator[psutil.Process]:
 def end_all(
     attempt_id: str, *, grace_s: float, living: Callable[[str], Iterable[psutil.Process]] = processes_of
 ) -> tuple[int, ...]:
-    """End all processes of an attempt, and return when all are gone.
+    """End all processes of a trial, and return when all are gone.
 
-    The processes first get SIGTERM. Those that are alive after ``grace_s`` seconds get SIGKILL.
+    The processes first get SIGTERM. The processes that are still alive after ``grace_s`` seconds get SIGKILL.
 
     Args:
         attempt_id: The value of ``ATTEMPT_ID`` in the environment of the processes.
         grace_s: Seconds between SIGTERM and SIGKILL.
-        living: Returns the processes of the attempt that are still alive.
+        living: Returns the processes that have this value and are still alive.
 
     Returns:
         Ids of the processes that were still there a second after SIGKILL. Such a process is in a driver call that

@@ -21,9 +21,10 @@ from autotuner.core.units import format_bytes
 def proxies(spec: TrialSpec) -> tuple[TrialSpec, TrialSpec] | None:
     """Return the trial with two smaller models, the one with fewer layers first, or None if the whole model should run.
 
-    The whole model runs if the settings ask for no proxies, or if proxies would not be smaller. A proxy has enough
-    layers that each stage has at least one and the first stage has all dense layers. The repeating patterns of
-    recomputed and of sparse layers end as in the whole model.
+    The whole model runs if the settings ask for no proxy trials (trials with fewer layers), or if the proxies would not
+    be smaller. In a proxy, each stage has at least one layer, and the first stage has all dense layers. Layouts may
+    recompute only every n-th layer, and models may have experts only in every n-th layer. The last layer of a proxy has
+    the same place in these patterns as the last layer of the whole model.
     """
     if not spec.settings.proxy_layers_per_stage:
         return None

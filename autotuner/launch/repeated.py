@@ -22,8 +22,8 @@ def pooled(runs: Sequence[Measurement]) -> Measurement:
 
     The noise floor is the relative difference between the slowest and the fastest run. Figures that depend on the step
     time are scaled to the median. Memory is the largest value of any run. All other figures come from the run with the
-    median step time; if there are two such runs, from the faster one. Steps under a fault trace come from the first
-    run, because only the first run replays the trace. A single run is returned unchanged.
+    median step time; if there are two such runs, from the faster one. A trial may also replay a trace of link faults.
+    The first run alone replays it, so the steps under faults come from this run. A single run is returned unchanged.
     """
     if len(runs) == 1:
         return runs[0]
@@ -80,7 +80,8 @@ def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> 
     would exceed the limit is left out.
 
     The watcher can stop each run, and it gets each finished run. It gets only the steps of the first run of the whole
-    model, because the pruner compares the steps of trials and expects one series of steps from each trial.
+    model. The pruner, which ends slow trials early, compares the steps of trials and expects one series of steps from
+    each trial.
     """
     runs = _Runs(launcher, deadline=time.monotonic() + spec.settings.timeout_s)
     depths = proxies(spec)

@@ -150,7 +150,15 @@ class Truth:
     def step(
         self, spec: TrialSpec, step: int, time_s: float, loss: float, *, is_under_trace: bool = False
     ) -> StepReport:
-        """Return the report of one simulated step."""
+        """Return the report of one simulated step.
+
+        Args:
+            spec: The trial.
+            step: Number of the step.
+            time_s: Time of the step in seconds.
+            loss: Loss of the step.
+            is_under_trace: True if the trial replays a trace of link faults in this step.
+        """
         return StepReport(
             step=step,
             is_under_trace=is_under_trace,
@@ -170,7 +178,7 @@ class Truth:
             spec: The trial.
             times_s: Times of its measured steps.
             losses: Losses of all its steps.
-            faulty_s: Times of its steps under the fault trace.
+            faulty_s: Times of the steps in which it replays a trace of link faults.
         """
         ordered, quarter = sorted(times_s), len(times_s) // 4
         middle_s = statistics.median(ordered)

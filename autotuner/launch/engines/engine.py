@@ -23,7 +23,7 @@ class EngineRefused(AutotunerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOrder:
-    """An order to start a job on an engine."""
+    """A request for a job on an engine (such as Slurm): its name, nodes, time limit, and the task for each node."""
 
     name: str
     """Name of the job: at most 50 letters, digits and hyphens, the first a letter (a DNS label, with room for a
@@ -40,7 +40,7 @@ class JobOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """The state of a job as the engine reports it."""
+    """The phase of a job as the engine (such as Slurm) reports it: queued, running, ended or lost, with the reason."""
 
     phase: EngineJobPhase
     detail: str = ""
@@ -95,9 +95,9 @@ class Engine(Protocol):
         ...
 
     def look(self, handle: str) -> JobStatus:
-        """Return the state of the job.
+        """Return the state of the job: queued, running, ended or lost.
 
-        If the engine no longer knows the job, the state is ``ENDED`` if the nodes reported their end, and ``LOST``
+        If the engine no longer knows the job, the state is ``ENDED`` if all nodes reported their end, and ``LOST``
         otherwise.
         """
         ...
@@ -110,7 +110,10 @@ class Engine(Protocol):
         ...
 
     def cancel(self, handle: str) -> bool:
-        """End the job, and wait for a while until all its processes are gone. Return False if a process may be left."""
+        """End the job before its task is complete, and wait for a while until all its processes are gone.
+
+        Return False if a process may be left.
+        """
         ...
 
     def forget(self, handle: str) -> None:
@@ -118,7 +121,7 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the resources that are kept between calls. Running jobs continue."""
+        """Release the connections and threads that are kept between calls. Running jobs continue."""
         ...
 
 

@@ -147,7 +147,11 @@ class KubernetesEngine:
         return f"Job/{name}"
 
     def look(self, handle: str) -> JobStatus:
-        """Return the state of the job, from the latest lists of jobs and pods and from facts in earlier lists."""
+        """Return the state of the job: queued, running, ended or lost.
+
+        It is computed from the latest lists of jobs and pods, and from facts about pods that only earlier lists
+        contained.
+        """
         self._list()
         name = _name_of(handle)
         timeout_s = self._settings.start_timeout_s

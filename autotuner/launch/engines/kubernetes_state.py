@@ -18,7 +18,7 @@ _PLAIN_WAITING = ("", "ContainerCreating", "PodInitializing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """The state of a container of a pod."""
+    """The state of a container as Kubernetes reports it: whether it has started, its exit code, and a reason."""
 
     has_started: bool = False
     """True if the container's process runs, or has run."""
@@ -45,7 +45,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodState:
-    """The state of a pod when the cluster last listed it."""
+    """The state of a pod when the cluster last listed it: its phase, its machine, and why it waits or ended.
+
+    A pod runs one node of a job.
+    """
 
     name: str
     index: int
@@ -87,7 +90,7 @@ class PodState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """The state of a Kubernetes Job object."""
+    """The state of a Kubernetes Job object: suspended, being deleted, failed or complete."""
 
     is_suspended: bool = False
     """True if Kubernetes starts no pods of the Job, because it is suspended."""
@@ -117,7 +120,7 @@ class JobState:
 
 
 def job_state(document: Mapping[str, Any]) -> JobState:
-    """Return the state that a Job document describes."""
+    """Return the state that the JSON document of a Kubernetes Job describes."""
     return JobState(
         is_suspended=bool(document["spec"].get("suspend")),
         is_deleted="deletionTimestamp" in document["metadata"],
@@ -126,7 +129,7 @@ def job_state(document: Mapping[str, Any]) -> JobState:
 
 
 def pod_state(document: Mapping[str, Any]) -> PodState:
-    """Return the state that a pod document describes."""
+    """Return the state that the JSON document of a Kubernetes pod describes."""
     metadata, status = document["metadata"], document.get("status", {})
     conditions = _conditions(document)
     leaves_at = metadata.get("deletionTimestamp")
@@ -196,7 +199,7 @@ _TAKEN_AWAY = (
 def judged(
     job: JobState, pods: Sequence[PodState], num_nodes: int, *, now: float, start_timeout_s: float, begun: bool = False
 ) -> JobStatus:
-    """Return the phase of a job, with the reason for it.
+    """Return whether a job is queued, running, ended or lost, with the reason in words.
 
     Args:
         job: State of the Job object.
@@ -320,7 +323,7 @@ class _Record:
 
 
 class Jobs:
-    """A thread-safe copy of the state of the cluster's jobs and pods."""
+    """A thread-safe copy of the state of the cluster's Jobs and pods, so that not every question needs a request."""
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}

@@ -48,7 +48,8 @@ class EngineLauncher:
 
     Args:
         registration: The engine as its operator registered it.
-        trainers: Registered trainers by name. A trial that names one runs it in place of the built-in decoder.
+        trainers: Training programs that the operator registered, by name. A trial that names one runs it in place of
+            the built-in transformer decoder.
         engine: An engine to use; None: the engine that the registration describes.
     """
 
@@ -98,7 +99,7 @@ class EngineLauncher:
     def run_work(
         self, make: Callable[[], Work[Result]], spec: TrialSpec, watcher: TrialWatcher
     ) -> Result | TrialFailure | Stopped:
-        """Do any work as a job with the id, cluster and limits of ``spec``, and return its result.
+        """Do any work (such as measuring links) as a job of the engine, and return its result.
 
         Args:
             make: Creates the work.

@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 
 
 class EngineRanks:
-    """The ranks of an attempt that runs as a job of an engine.
+    """The ranks of a trial that run as one job of an engine, such as Slurm.
 
     Args:
         engine: The engine that runs the job.
@@ -119,7 +119,7 @@ class EngineRanks:
         return self._outputs.attempt_end(timed_out=why == "timeout", detail=self.status.detail)
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return the failure, or ``Stopped`` if the job lost nodes or the engine, since the trial is not to blame."""
+        """Return ``failure``, or ``Stopped`` if the job lost nodes or the engine and the trial is not to blame."""
         if failure.kind in _OF_A_LOST_PEER:
             self._miss()
         if self.status.phase is EngineJobPhase.LOST:

@@ -241,7 +241,7 @@ class JobLog:
     """The parsed log of a Ray job. Each call of ``take`` gets the whole log, and evaluates only the lines that are new.
 
     Args:
-        mark: The mark with which the lines of this job's driver begin, after a ``#``. Other lines come from Ray, from
+        mark: Random text after a ``#`` with which the lines of this job's driver begin. Other lines come from Ray, from
             Python or from an older job of the same name, and are ignored.
 
     Attributes:

@@ -60,7 +60,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @value
 class EngineSettings:
-    """The settings that an operator can give for every kind of engine."""
+    """The settings that an operator can give for every kind of engine: queues, limits and environment variables."""
 
     queues: tuple[str, ...] = ()
     """Queues or partitions that clusters may name; a cluster that names none uses the first."""
@@ -76,7 +76,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRegistration:
-    """An engine as its operator registered it, with its settings."""
+    """The table in which an operator registered an engine (such as a Slurm cluster): its name, kind and settings."""
 
     name: str
     kind: str
@@ -85,7 +85,7 @@ class EngineRegistration:
     make: Kind
 
     def engine(self) -> Engine:
-        """Create and return the engine."""
+        """Create and return the object that sends requests to the engine, with the registered settings."""
         return self.make.make(self.name, self.own)
 
     def placed(self, cluster: Cluster) -> Cluster:
@@ -94,7 +94,7 @@ class EngineRegistration:
         return replace(cluster, queue=cluster.queue or (queues[0] if queues else ""))
 
     def refuses(self, cluster: Cluster) -> str | None:
-        """Return the reason why this engine has no queue as the cluster names it, as a sentence; None if it has."""
+        """Return a sentence if the cluster names a queue that this engine does not have; otherwise return None."""
         if not cluster.queue or cluster.queue in self.settings.queues:
             return None
         known = ", ".join(self.settings.queues) or "none"

@@ -138,12 +138,15 @@ class JobRow:
 
     @property
     def phase(self) -> EngineJobPhase:
-        """Return the phase that corresponds to the job's Slurm state."""
+        """Return the phase (queued, running, ended or lost) that corresponds to the job's Slurm state."""
         return phase_of(self.state)
 
 
 def phase_of(state: str) -> EngineJobPhase:
-    """Return the phase that corresponds to a Slurm state. An unknown state counts as running."""
+    """Return the phase (queued, running, ended or lost) that corresponds to a Slurm state such as ``PENDING``.
+
+    An unknown state counts as running.
+    """
     if state in _QUEUED:
         return EngineJobPhase.QUEUED
     if state in _LOST:

@@ -234,14 +234,14 @@ class JobFolder:
         return self._number("claim") or self._number("submitted")
 
     def submitted_as(self, number: int) -> None:
-        """Store the number that Slurm gave to the job."""
+        """Store the number that Slurm gave to the job, so that later processes find the job by its folder."""
         with self._work():
             new = self.path / "submitted.new"
             new.write_text(str(number))
             new.replace(self.path / "submitted")
 
     def cancelled(self) -> None:
-        """Store that this service asked Slurm to end the job."""
+        """Store that this service asked Slurm to end the job, so that the end of its nodes is not taken for a loss."""
         with self._work():
             if self.path.is_dir():
                 (self.path / "cancelled").touch()
