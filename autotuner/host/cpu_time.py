@@ -7,9 +7,10 @@ from pathlib import Path
 
 
 def machine_cpu_s() -> tuple[float, float]:
-    """Return two numbers of seconds since boot: the CPU time that was used, and all CPU time, used or idle.
+    """Return two numbers of seconds of this machine since boot: the CPU time that was used, and all CPU time.
 
-    The kernel already counts the time of guests in the user and nice times.
+    Both are sums over all cores. All CPU time also includes the time in which cores were idle. The kernel already
+    counts the time of virtual guests as user and nice time.
     """
     words = Path("/proc/stat").read_text().partition("\n")[0].split()
     user, nice, system, idle, iowait, *more = (int(word) / os.sysconf("SC_CLK_TCK") for word in words[1:9])

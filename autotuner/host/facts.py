@@ -123,7 +123,7 @@ gloo, OpenMP, the CPU libraries, the two fabrics under NCCL, and C's allocator."
 
 
 def software_facts() -> dict[str, str]:
-    """Return the versions of Python, of the packages that trials record, and of the system (see ``system_facts``)."""
+    """Return versions by name: of Python, of the packages that trials record, and of the system (``system_facts``)."""
     return {"python": platform.python_version(), **_packages(), **system_facts()}
 
 
@@ -174,9 +174,12 @@ def host_hash() -> str:
 
 
 def is_this_host(told: str) -> bool:
-    """Return True if the hash identifies this machine.
+    """Return True if the hash identifies this machine (see ``host_hash``).
 
-    Hashes from before revision 0010 have no key; they are recognised, too.
+    Older versions of the product stored hashes without a key; such a hash is recognised, too.
+
+    Args:
+        told: The hash of a machine's name.
     """
     return told in (host_hash(), hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12])
 
@@ -188,9 +191,9 @@ def cpu_name() -> str:
 
 
 def settings_of_libraries(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that change how libraries work, and those that the operator chose to record.
+    """Return the environment variables that change how libraries work, to be stored with a measurement.
 
-    Variables whose value is a URL are left out.
+    Variables that the operator chose to record are included. Variables whose value is a URL are left out.
     """
     named = RECORDED.union(os.environ.get(ALSO_RECORDED, "").split(","))
     return {name: value[:_LONGEST] for name, value in sorted(variables.items()) if name in named and "://" not in value}

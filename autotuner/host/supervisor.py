@@ -29,7 +29,7 @@ _POLL_S = 0.02
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command to its end, then end all processes that it left running.
+    """Run a command to its end, then end all processes that the command left running.
 
     Args:
         arguments: Process id of the caller, limit in bytes on the data of each process (0: no limit), and the command.

@@ -56,12 +56,12 @@ class SimulatedLauncher:
         return f"the engine {SIMULATED} has no queue {cluster.queue}; its queues are {known}"
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return the capacity that was given to the constructor."""
+        """Return the number of trials that may run at the same time, as given to the constructor, for any cluster."""
         del cluster
         return self._capacity
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Simulate the trial and return its outcome."""
+        """Simulate the trial without any rank, and return a measurement or failure that is marked as simulated."""
         if spec.cluster is None:
             return _failure(FailureKind.CRASH, "the trial names no cluster to simulate it on")
         if refusal := self.refuses(spec.cluster):
@@ -71,7 +71,7 @@ class SimulatedLauncher:
         return _Run(spec, spec.cluster, scenario, Luck(spec, self._seed), watcher, job).outcome()
 
     def close(self) -> None:
-        """Do nothing, because nothing is kept between trials."""
+        """Do nothing, because a simulation keeps no process between trials."""
 
 
 class _Run:

@@ -116,10 +116,14 @@ def dry_run(request: DryRunRequest, progress: Callable[[str], None] = lambda _: 
 def profile_of(
     cluster: Cluster, *, name: str, measured_at: float, quick: bool = False, links: bool = False
 ) -> DeviceProfile:
-    """Measure the devices of this machine while all of them are busy, and return the profile of the devices.
+    """Run benchmarks on all devices of this machine at the same time, and return the measured speeds as a profile.
 
-    ``cluster`` describes this machine as one node. ``quick`` measures only small sizes. ``links`` measures each link,
-    too.
+    Args:
+        cluster: This machine as a cluster of one node.
+        name: Name of the profile.
+        measured_at: Time of the measurement in epoch seconds.
+        quick: True to measure only small sizes, which is less accurate.
+        links: True to measure each link between devices, too.
 
     Raises:
         InvalidInput: torch is not installed.
@@ -210,12 +214,18 @@ def detect_cluster() -> Cluster:
 
 
 def has_to_measure() -> bool:
-    """Return True if ``detect_cluster`` would have to measure this machine's cores, or to wait for a measurement."""
+    """Return True if ``detect_cluster`` would take seconds, because it has to measure this machine's cores.
+
+    It is also True if another thread measures at the moment, because ``detect_cluster`` would wait for the result.
+    """
     return _detected.cache_info().currsize == 0 and not visible_gpus()
 
 
 def unmeasured_cluster() -> Cluster:
-    """Return this machine's cores as a cluster at once, with peaks from the catalog and not from a measurement."""
+    """Return this machine's cores as a cluster without a measurement, with the peak FLOP/s of cores in the catalog.
+
+    Use it if an answer is needed at once; ``detect_cluster`` measures the peak.
+    """
     num_cores = num_usable_cores()
     core = replace(load_accelerator("cpu"), memory_bytes=psutil.virtual_memory().total // num_cores)
     return replace(load_cluster(f"cpu:1x{num_cores}"), name=_LOCAL, accelerator=core)

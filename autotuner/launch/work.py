@@ -37,7 +37,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._:+-]")
 
 
 class DecoderWork:
-    """The work of an attempt that trains the built-in decoder."""
+    """The work of a trial that trains the built-in transformer decoder, on all ranks."""
 
     def __init__(self, spec: TrialSpec) -> None:
         self._spec = spec
@@ -51,7 +51,7 @@ class DecoderWork:
         return _task(self._spec, name, place, variables)
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines, and return the steps and link events that they report."""
+        """Take in lines of the ranks, and return the reports of steps and of slow or dead links among them."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
@@ -69,7 +69,7 @@ class DecoderWork:
 
 
 class BenchmarkWork:
-    """The work of an attempt that measures devices and links for a cluster check, on all ranks of a job.
+    """The work of a cluster check that measures devices and links, on all ranks of a job.
 
     Args:
         spec: Id, cluster, device and limits of the job.
@@ -116,7 +116,7 @@ class BenchmarkWork:
 
 
 class TrainerWork:
-    """The work of an attempt that runs a registered trainer.
+    """The work of a trial that runs a registered trainer, which is a training program of the operator.
 
     Args:
         registration: The trainer as it is registered.
@@ -171,7 +171,7 @@ class TrainerWork:
         )
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines, and return the steps that the trainer reported or printed."""
+        """Take in lines of the ranks, and return the steps that the trainer reported or printed in its log."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
@@ -226,7 +226,7 @@ def _exported(spec: TrialSpec) -> Export:
 
 
 def known_peak(spec: TrialSpec, *, core_flop_per_s: float | None = None, num_cores: int | None = None) -> Peak:
-    """Return the peak FLOP/s by which the MFU of a registered trainer's trial is computed.
+    """Return the peak FLOP/s of all ranks together, by which the MFU of a registered trainer's trial is computed.
 
     Args:
         spec: The trial.
@@ -282,10 +282,10 @@ and much longer on a slow one."""
 
 
 def small_trial(check_id: str, check: ClusterCheck, jobs: tuple[EngineJob, ...]) -> TrialSpec:
-    """Return the small trial that a cluster check runs: one sequence per rank, parameters sharded over all ranks.
+    """Return the small training trial that a cluster check runs to see whether jobs work on all nodes.
 
-    Each step gathers and scatters data across nodes. The peak of a CPU core is measured; the peak of a GPU is in its
-    data sheet.
+    Each rank has one sequence, and the parameters are sharded over all ranks, so that each step sends data across
+    nodes. The peak of a CPU core is measured; the peak of a GPU is in its data sheet.
     """
     cluster = check.nodes
     accelerator, on_cpu = cluster.accelerator, cluster.accelerator.kind == "cpu"

@@ -51,9 +51,10 @@ def squared_norms(gradients: Sequence[Tensor]) -> list[Tensor]:
 
 
 def bucket_bound(max_norm: float, num_buckets: Tensor) -> Tensor:
-    """Return the maximum norm of a single gradient bucket, such that all buckets together stay within ``max_norm``.
+    """Return the norm to which each gradient bucket must be clipped.
 
-    Source: arXiv 2402.02447 clips every bucket to ``max_norm / sqrt(num_buckets)`` before its all-reduce.
+    The norm of the whole gradient, with all buckets, is then at most ``max_norm``. Source: arXiv 2402.02447 clips every
+    bucket to ``max_norm / sqrt(num_buckets)`` before its all-reduce.
 
     Example:
         >>> bucket_bound(1.0, torch.tensor(4.0)).item()
@@ -65,8 +66,9 @@ def bucket_bound(max_norm: float, num_buckets: Tensor) -> Tensor:
 class Overlap:
     """Counts the bytes of gradients whose reduction starts before the last gradient of a step is computed.
 
-    The bucket that fills last never counts as overlapped, even if it is short. The counter uses the order in which
-    hooks run. On a GPU, the kernels that hooks launch run in the same order.
+    The larger their share, the more of the communication can be hidden behind the backward pass. The bucket that fills
+    last never counts as overlapped, even if it is short. The counter uses the order in which hooks run. On a GPU, the
+    kernels that hooks launch run in the same order.
 
     Attributes:
         reduced_bytes: Bytes of gradients whose reduction was started.
@@ -118,7 +120,7 @@ def average(
     overlap: Overlap | None = None,
     all_reduce: Callable[[Tensor], Pending] | None = None,
 ) -> Overlap:
-    """Register a hook that averages each gradient bucket over the replicas as it fills; return the overlap counter.
+    """Register a DDP hook that averages each gradient bucket over the replicas as soon as the bucket is full.
 
     Args:
         model: Model without another communication hook.
@@ -126,6 +128,9 @@ def average(
         overlap: Counter to use; None: a new one.
         all_reduce: Function that begins a sum over the replicas (``autotuner.training.communicator``); None: torch's
             own all-reduce.
+
+    Returns:
+        The counter of the bytes whose reduction overlapped with the backward pass.
     """
     reduction = _Average(model, dtype, overlap, all_reduce)
     return reduction.register(reduction)
@@ -167,7 +172,10 @@ def clip_buckets(
 
 
 def begin_all_reduce(buffer: Tensor, group: dist.ProcessGroup) -> Pending:
-    """Begin to replace the buffer by its sum over the group, with torch's own all-reduce."""
+    """Begin to replace the buffer by its sum over the group, with torch's own all-reduce.
+
+    Wait for the result before you use the buffer.
+    """
     pending: Pending = dist.all_reduce(buffer, group=group, async_op=True)
     return pending
 

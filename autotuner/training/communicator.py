@@ -24,7 +24,7 @@ _all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_ga
 
 
 class Pending(Protocol):
-    """A collective in progress, such as a ``torch.distributed.Work``."""
+    """A collective that was started and may still run in the background, such as a ``torch.distributed.Work``."""
 
     def wait(self) -> object:
         """Wait until the collective is complete. On a GPU, only make the current stream wait for it.
@@ -69,13 +69,19 @@ class Communicator(Protocol):
     """Number of this process among the ranks of the group."""
 
     def all_reduce(self, tensor: Tensor) -> Pending:
-        """Begin to replace the tensor by its sum over all ranks."""
+        """Begin to replace the tensor by its sum over all ranks. The sum is complete after ``wait`` of the result."""
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """Begin to sum ``whole`` over all ranks and to write this rank's part of the sum into ``part``."""
+        """Begin to sum ``whole`` over all ranks and to write this rank's part of the sum into ``part``.
+
+        The part is complete after ``wait`` of the result.
+        """
 
     def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """Begin to write the parts of all ranks into ``whole``, in the order of the ranks."""
+        """Begin to write the parts of all ranks into ``whole``, in the order of the ranks.
+
+        ``whole`` is complete after ``wait`` of the result.
+        """
 
 
 class TorchCommunicator:
@@ -128,20 +134,26 @@ class BackgroundCommunicator:
         self._background = _StreamBackground(device) if device.type == "cuda" else ThreadBackground()
 
     def all_reduce(self, tensor: Tensor) -> Pending:
-        """Begin to replace the tensor by its sum over all ranks."""
+        """Begin to replace the tensor by its sum over all ranks. The sum is complete after ``wait`` of the result."""
         return self._background.start("all_reduce", partial(self._collectives.all_reduce, tensor), tensor)
 
     def reduce_scatter(self, part: Tensor, whole: Tensor) -> Pending:
-        """Begin to sum ``whole`` over all ranks and to write this rank's part of the sum into ``part``."""
+        """Begin to sum ``whole`` over all ranks and to write this rank's part of the sum into ``part``.
+
+        The part is complete after ``wait`` of the result.
+        """
         return self._background.start("reduce_scatter", partial(self._collectives.reduce_scatter, part, whole), part)
 
     def all_gather(self, whole: Tensor, part: Tensor) -> Pending:
-        """Begin to write the parts of all ranks into ``whole``, in the order of the ranks."""
+        """Begin to write the parts of all ranks into ``whole``, in the order of the ranks.
+
+        ``whole`` is complete after ``wait`` of the result.
+        """
         return self._background.start("all_gather", partial(self._collectives.all_gather, whole, part), whole)
 
 
 class FuturePending:
-    """A ``Pending`` collective that is complete when a given future is complete.
+    """A collective in the background that is complete when a given future is complete.
 
     Profiles show each wait for the collective under its name.
     """

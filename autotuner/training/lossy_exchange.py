@@ -33,14 +33,21 @@ Work = dist.Work | None
 
 
 class Replicator(Protocol):
-    """Exchanges this rank's gradients with the ranks of other replicas that hold the same shard of the model."""
+    """The interface of a method that exchanges gradients between replicas: all of them, or only a part in each step.
+
+    The rank exchanges with the ranks of other replicas that hold the same shard of the model. A method that sends a
+    part keeps the rest for later steps.
+    """
 
     payload_bytes: int
     """Number of bytes that this rank contributed to the latest exchange, before the collective's own factor such as 2
     (n - 1) / n."""
 
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Begin to exchange these gradients. The caller may change or free the gradients after this call."""
+        """Begin to exchange these gradients of one step with the other replicas. ``finish`` returns the result.
+
+        The caller may change or free the gradients after this call.
+        """
 
     def finish(self) -> list[Tensor]:
         """Return the exchanged gradients in fp32, with the shapes and in the order of the given gradients.
@@ -49,7 +56,10 @@ class Replicator(Protocol):
         """
 
     def state_dict(self) -> ExchangeState:
-        """Return a copy of the replicator's state. Call it between two steps."""
+        """Return a copy of the state that training needs to continue later, such as gradients that were not sent yet.
+
+        Call it between two steps.
+        """
 
     def load_state_dict(self, state: ExchangeState) -> None:
         """Continue from a saved state of a replicator that was built for the same tensors."""
@@ -69,9 +79,9 @@ def exchange(replicator: Replicator, gradients: Sequence[Tensor]) -> list[Tensor
 
 
 class FullReplicator:
-    """Exchanges all gradients in every step with one all-reduce, without loss.
+    """Exchanges all gradients in every step with one all-reduce.
 
-    Lossy replicators are compared with this one.
+    It is the reference for replicators that send only a part of the gradients.
     """
 
     payload_bytes = 0
@@ -110,11 +120,12 @@ class FullReplicator:
 
 
 class ElementReplicator:
-    """Exchanges one of every ``sparsity`` elements of the momentum by one all-reduce. All other results are zero.
+    """Exchanges one of every ``sparsity`` elements of the gradient momentum between replicas, by one all-reduce.
 
-    Source: the random and striding replicators of arXiv 2502.06728, with one difference. They choose elements from the
-    whole momentum, whereas this class chooses one element from each row of ``sparsity`` elements. Therefore every
-    tensor sends the same share of its elements in every step.
+    All other results are zero. Elements that are not sent stay in the momentum for later steps. Source: the random and
+    striding replicators of arXiv 2502.06728, with one difference. They choose elements from the whole momentum, whereas
+    this class chooses one element from each row of ``sparsity`` elements. Therefore every tensor sends the same share
+    of its elements in every step.
     """
 
     payload_bytes = 0
@@ -138,7 +149,10 @@ class ElementReplicator:
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Choose one momentum element per row, subtract it from the momentum, and begin to sum it over the replicas."""
+        """Choose one momentum element per row, subtract it from the momentum, and begin to sum it over the replicas.
+
+        A row has ``sparsity`` neighbouring elements.
+        """
         momentum, rows = self._momentum, self._momentum.rows
         offsets_R1 = self._choose_offsets(rows, momentum.num_steps)
         momentum.add(gradients)
@@ -159,9 +173,10 @@ class ElementReplicator:
 
 
 class DemoReplicator:
-    """Exchanges the ``top_k`` largest cosine components of each momentum chunk by one all-gather (DeMo).
+    """Exchanges the ``top_k`` largest cosine components of each chunk of the momentum, by one all-gather (DeMo).
 
-    Each component in the result is the mean over those replicas that sent it.
+    Each component in the result is the mean over those replicas that sent it. Components that are not sent stay in the
+    momentum for later steps.
 
     Source: arXiv 2411.19870, algorithm 1. As in arXiv 2502.06728, the chunks are flat pieces of this rank's shard.
 
@@ -200,7 +215,10 @@ class DemoReplicator:
 
     @torch.no_grad()
     def start(self, gradients: Sequence[Tensor]) -> Work:
-        """Choose the largest components, subtract them from the momentum, and start an all-gather of all replicas."""
+        """Choose the largest cosine components, subtract them from the momentum, and start their all-gather.
+
+        The all-gather collects the chosen components of all replicas.
+        """
         self._momentum.add(gradients)
         components_RC = self._momentum.matrix_RC @ self._basis_CC.T
         chosen_RK = components_RC.abs().topk(self._top_k, dim=1, sorted=False).indices
@@ -216,7 +234,7 @@ class DemoReplicator:
 
     @torch.no_grad()
     def finish(self) -> list[Tensor]:
-        """Return the mean of each component over the replicas that sent it, transformed back to gradient elements.
+        """Return the mean of each cosine component over the replicas that sent it, as gradient elements.
 
         Every rank adds the components in the order of the ranks, and no replica sends a component twice. Therefore all
         ranks compute exactly the same bits, even on a GPU, which may add in any order.
@@ -345,7 +363,10 @@ class BucketExchange:
         return sum(replicator.payload_bytes for replicator in self._replicators.values())
 
     def replicator(self, bucket: GradBucket) -> Replicator:
-        """Return the replicator that exchanges this bucket in the present step."""
+        """Return the object that exchanges this gradient bucket in the present step.
+
+        In the first step, it sends all gradients; later it sends a part of them.
+        """
         if self._is_first_step:
             self._is_first_step = not bucket.is_last()
             return FullReplicator(bucket.gradients(), self._group)
@@ -443,7 +464,9 @@ class ParameterAverager:
 
     @torch.no_grad()
     def after_step(self) -> bool:
-        """Count an optimizer step, and average the parameters if an average is due.
+        """Count an optimizer step, and average the parameters over the replicas if an average is due.
+
+        An average is due every ``period`` steps.
 
         Returns:
             True if the parameters were averaged.

@@ -54,7 +54,7 @@ class Rows:
         return [piece[: shape.numel()].view(shape) for piece, shape in pieces]
 
     def padding(self, matrix_RC: Tensor) -> list[Tensor]:
-        """Return views of the matrix elements that belong to no tensor: the unused ends of tensors' last rows."""
+        """Return views of the matrix elements that belong to no tensor. They fill the last row of each tensor."""
         pieces = zip(self._pieces(matrix_RC), self._shapes, strict=True)
         return [rest for piece, shape in pieces if (rest := piece[shape.numel() :]).numel() > 0]
 
@@ -191,8 +191,7 @@ def random_offsets(rows: Rows, step: int) -> Tensor:
 def striding_offsets(rows: Rows, step: int) -> Tensor:
     """Return the same element number for all rows, of shape ``[num_rows, 1]``. The number grows by 1 in each step.
 
-    After the last element of a row, the number starts again at 0, so that each element is sent once every ``width``
-    steps.
+    After the last element of a row, the number starts again at 0. So each element is sent once every ``width`` steps.
     """
     return torch.full((rows.num_rows, 1), step % rows.width, device=rows.device)
 

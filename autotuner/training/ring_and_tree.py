@@ -48,7 +48,7 @@ class Ring:
         part.copy_(self._sum(whole.view(self._size, -1).unbind()).view_as(part))
 
     def all_gather(self, whole: Tensor, part: Tensor) -> None:
-        """Write the parts of all ranks into ``whole``, in the order of the ranks."""
+        """Write the parts of all ranks into ``whole``, in the order of the ranks. The parts travel around the ring."""
         parts = whole.view(self._size, -1).unbind()
         parts[self._rank].copy_(part.view(-1))
         self._pass_around(parts)

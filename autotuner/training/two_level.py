@@ -115,7 +115,7 @@ def new_group_of(partition: Partition) -> dist.ProcessGroup | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """The ranks of a group, and which of them are on the same node."""
+    """The ranks of a group, sorted by node, to communicate first inside nodes and then between nodes."""
 
     ranks: tuple[int, ...]
     """Ranks of the group, in order."""
@@ -139,7 +139,10 @@ class Levels:
 
     @property
     def order(self) -> list[int]:
-        """The ranks' positions in the group, sorted by the rank's place on its node and then by node."""
+        """The positions of the ranks in the group, sorted by each rank's place on its node and then by node.
+
+        A collective between nodes has its parts in this order.
+        """
         return [self.ranks.index(rank) for column in self.columns for rank in column]
 
 

@@ -30,7 +30,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def plain(line: str) -> str:
-    """Return the line without terminal colours. A line that is too long to be about a step is cut."""
+    """Return a log line without terminal colours. A line that is too long to report a training step is cut."""
     return _COLOUR.sub("", line[:_LONGEST])
 
 
@@ -53,7 +53,7 @@ def num_bytes(amount: float | None, unit: int) -> int | None:
 
 
 def labelled(line: str) -> dict[str, float]:
-    """Return the numbers in a line like ``| lm loss: 2.5E+00 | grad norm: 3.2 |``, by label.
+    """Return the numbers in a log line by their labels, for example in ``| lm loss: 2.5E+00 | grad norm: 3.2 |``.
 
     If a label occurs twice, its first number counts.
     """
@@ -67,7 +67,7 @@ def labelled(line: str) -> dict[str, float]:
 
 
 class Intervals:
-    """Counts the steps between two log lines.
+    """Counts the training steps between two log lines, for trainers that print only every n-th step.
 
     Each line may occur once per rank, and lines may be slightly out of order.
     """

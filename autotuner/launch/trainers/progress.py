@@ -19,7 +19,7 @@ from autotuner.core.trial_spec import TrialSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedStep:
-    """A training step as one rank reported it."""
+    """A training step as one rank reported it, with its time, loss and memory if the report has them."""
 
     step: int
     """Number of the step as the trainer counts; the first is 0 or 1."""
@@ -81,7 +81,9 @@ class _Step:
 
 
 class Progress:
-    """Collects reports of steps, and decides which steps are complete, which are measured, and when they are enough.
+    """Collects a trainer's reports of steps. It decides which steps are complete, which count, and when to stop.
+
+    A step counts if it comes after the warm-up. The trial stops when enough steps have been measured.
 
     Attributes:
         steps: Reports of all complete steps with a time, including the warm-up.
@@ -113,7 +115,7 @@ class Progress:
 
     # ------------------------------------------------------------------ reports
     def heard(self, reported: Reported, at_s: float) -> None:
-        """Take in a report that arrived at the time ``at_s``."""
+        """Take in a rank's report of a training step or of its memory, which arrived at the time ``at_s``."""
         match reported:
             case ReportedMemory():
                 self._remember(reported.rank, reported.peak_bytes)
@@ -168,12 +170,12 @@ class Progress:
 
     @property
     def is_done(self) -> bool:
-        """Return True once no more steps are needed."""
+        """Return True once no more steps are needed for the measurement, so that the trial may end."""
         return self._pace.is_done
 
     @property
     def is_enough(self) -> bool:
-        """Return True once the number of measured steps has reached the minimum in the settings."""
+        """Return True once the trial has as many measured steps as its settings require. Warm-up steps do not count."""
         return self.num_measured >= self._spec.settings.measured_steps
 
     @property

@@ -77,9 +77,9 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def knows_nodes(command: Sequence[str]) -> bool:
-    """Return True if the command has a placeholder for the number of the node on which it runs.
+    """Return True if a trainer's command has a placeholder for the number of the node on which it runs.
 
-    Without the number, each node would train alone.
+    Without this number, the processes on several nodes do not find each other, and each node would train alone.
     """
     return any(name in (TORCHRUN, "node_rank") for argument in command for name in _placeholders(argument, "command"))
 
@@ -108,7 +108,9 @@ def rendered(
     file: Path | None,
     spec_file: Path,
 ) -> list[str]:
-    """Return the command of a trial with its placeholders filled in, except those that only a node can fill in.
+    """Return the command of a trial, with every placeholder replaced whose value is known before the nodes start.
+
+    Each node replaces the others, such as its own number.
 
     Args:
         command: The command in the trainer's registration.
@@ -174,7 +176,7 @@ _SET_BY_THE_LAUNCHER = ("AUTOTUNER_", "CUDA_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredTrainer:
-    """A trainer as its operator registered it, with the command that runs it."""
+    """A training program that an operator registered, with the command that runs it in trials."""
 
     trainer: Trainer
     """The part of the registration that sweeps use."""
@@ -210,7 +212,10 @@ class RegisteredTrainer:
 
 
 def refuses_trainer(registered: Mapping[str, RegisteredTrainer], trainer: Trainer) -> str | None:
-    """Return the reason why the trainer of a sweep cannot run here, as a sentence; None if it is registered here."""
+    """Return the reason why this service cannot run the trainer of a sweep, as a sentence; None if it can.
+
+    It can run a trainer that the operator has registered.
+    """
     found = registered.get(trainer.name)
     if found is None:
         names = ", ".join(registered) or "none"

@@ -40,7 +40,7 @@ class ForeignShare:
         self._last: dict[int, CpuTime] = {}
 
     def look(self, now: CpuTime) -> None:
-        """Record the CPU times of a node, which were read during the measured steps."""
+        """Record the CPU times of a node, which the node read while steps were measured."""
         self._first.setdefault(now.node, now)
         self._last[now.node] = now
 
@@ -159,7 +159,9 @@ _FIELDS = tuple(field.name for field in fields(ReportedStep))
 
 
 class TrainerReports:
-    """Translates the output of a registered trainer into the same reports that the built-in decoder writes.
+    """Translates the output of a registered trainer into the same reports that trials of the built-in decoder write.
+
+    A registered trainer is a training program of the operator.
 
     Args:
         spec: The trial.
@@ -199,7 +201,7 @@ class TrainerReports:
 
     @property
     def failure(self) -> RankFailure | None:
-        """Return the reported failure that ends the trial, or None."""
+        """Return the failure that the trainer reported and that ends the trial (such as an infinite loss), or None."""
         return self.progress.failure
 
     def take(self, lines: Sequence[NodeLine]) -> list[StepReport | LinkEvent]:

@@ -30,7 +30,7 @@ _NEVER_SENT = 2**31 - 1
 
 
 class Channel:
-    """Sends tensors to one other rank, and receives tensors from it.
+    """Sends tensors of a pipeline to one other rank, and receives tensors from it, over the pipeline's process group.
 
     Attributes:
         tells_moments: True if a second message follows each message and contains the time at which it was sent.
@@ -43,12 +43,12 @@ class Channel:
         self.tells_moments, self.ahead_s = False, 0.0
 
     def send(self, tensor: Tensor, tag: int) -> dist.Work:
-        """Begin to send a tensor to the other rank."""
+        """Begin to send a tensor to the other rank, which must receive it with the same ``tag``."""
         work: dist.Work = self._group.send([tensor], self._peer, tag)
         return work
 
     def receive(self, buffer: Tensor, tag: int) -> dist.Work:
-        """Begin to receive a tensor from the other rank into the buffer."""
+        """Begin to receive into the buffer the tensor that the other rank sends with the same ``tag``."""
         work: dist.Work = self._group.recv([buffer], self._peer, tag)
         return work
 
@@ -164,7 +164,7 @@ class Rendezvous:
 # ---------------------------------------------------------------- which ranks exchange messages
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood:
-    """A pipeline rank and the ranks that it exchanges messages with."""
+    """A pipeline rank and the ranks to which it sends activations or gradients, or from which it receives them."""
 
     rank: int
     peers: tuple[int, ...]

@@ -152,7 +152,7 @@ def _blocked_s(schedule: Schedule, times: PassTimes) -> float:
 
 # ---------------------------------------------------------------- what ranks tell each other
 class ControlGroup:
-    """A gloo process group in which all ranks exchange their observations.
+    """A gloo process group in which all ranks exchange the times that they measured, to find slow links.
 
     The group has its own connections over the hosts' network, and does not use the pipeline's links. Every rank of the
     job must create its group at the same time.
@@ -162,7 +162,7 @@ class ControlGroup:
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="control")
 
     def gather(self, observation: RankObservation) -> list[RankObservation]:
-        """Return the observations of all ranks in the order of the ranks, including this rank's own."""
+        """Return the measurements of all ranks in a step, in the order of the ranks, including this rank's own."""
         own = torch.tensor(observation.numbers(), dtype=torch.float64)
         gathered = [torch.empty_like(own) for _ in range(dist.get_world_size(self._group))]
         dist.all_gather(gathered, own, group=self._group)
@@ -257,7 +257,7 @@ class Controller:
 
 
 def pass_times(observations: Sequence[RankObservation], delays_s: Sequence[float]) -> PassTimes:
-    """Return the pass times of each stage and the link delays, as input for planning a schedule.
+    """Return the times that are needed to plan a schedule: pass times of each stage, and delays of links.
 
     The times of a stage are averages over the ranks that hold it.
 

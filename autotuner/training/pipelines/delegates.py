@@ -56,7 +56,10 @@ class Slots:
         self._end = 0
 
     def whole(self, slot: Slot) -> Tensor:
-        """Return the bytes of a slot, which consist of a header and the message. Delegates send these bytes."""
+        """Return all bytes of a message's place in shared memory (its slot): a header, then the message.
+
+        The process that sends for this rank sends these bytes.
+        """
         if slot not in self._whole:
             size = _HEADER_BYTES + slot.num_bytes
             room = torch.frombuffer(mmap.mmap(self.descriptor, size, offset=slot.offset), dtype=torch.uint8)
@@ -66,7 +69,7 @@ class Slots:
         return self._whole[slot]
 
     def message(self, slot: Slot, like: Tensor) -> Tensor:
-        """Return the message in a slot as a tensor with the shape and dtype of ``like``."""
+        """Return the message in a slot (its place in shared memory) as a tensor of the shape and dtype of ``like``."""
         return self.whole(slot)[_HEADER_BYTES:].view(like.dtype).view(like.shape)
 
     def sent_s(self, slot: Slot) -> Tensor:
@@ -77,7 +80,10 @@ class Slots:
         return self.whole(slot)[:8].view(torch.float64)
 
     def of(self, tag: int, num_bytes: int) -> Slot:
-        """Return the slot for messages with this tag. If the message's size has changed, the tag gets a new slot."""
+        """Return the slot (place in shared memory) for messages with this tag.
+
+        If the size of the message has changed, the tag gets a new slot.
+        """
         slot = self._of_tags.get(tag)
         if slot is None or slot.num_bytes != num_bytes:
             slot = self._of_tags[tag] = Slot(self._end, num_bytes)
@@ -180,7 +186,10 @@ class Delegate:
             os._exit(0)  # this process must not clean up objects of the rank
 
     def end(self) -> None:
-        """Kill the delegate's process. The shared memory is freed when no tensor uses it any more."""
+        """Kill this delegate, which is a process that sends or receives for the rank.
+
+        The shared memory is freed when no tensor uses it any more.
+        """
         self.connection.close()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -247,11 +256,11 @@ class Delegates:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The process ids of all delegates."""
+        """The process ids of all delegates, which are the processes that send or receive for this rank."""
         return tuple(one.pid for one in self.all)
 
     def end(self) -> None:
-        """Kill the processes of all delegates."""
+        """Kill all delegates, which are the processes that send or receive for this rank."""
         for one in self.all:
             one.end()
 

@@ -50,7 +50,7 @@ def threshold_for(false_alarms_per_step: float, num_tests: int) -> float:
 
 
 class NominalLevel:
-    """The usual level and the noise of a series of step times.
+    """The usual duration and the noise of a series of step times, against which new steps are compared.
 
     They are the median and the median absolute deviation of up to 32 steps.
     """
@@ -79,16 +79,16 @@ class NominalLevel:
         return _NORMAL_MAD * spread_s * count / (count - 1)
 
     def add(self, value_s: float) -> None:
-        """Add the time of one step to the steps from which the nominal level is computed."""
+        """Add the time of one step, in seconds, to the steps from which the usual duration is computed."""
         self._values.append(value_s)
 
     def forget(self, num_steps: int) -> None:
-        """Remove the latest ``num_steps`` steps, because they turned out not to be nominal."""
+        """Remove the latest ``num_steps`` steps, because their times were already at a new level."""
         for _ in range(min(num_steps, len(self._values))):
             self._values.pop()
 
     def restart(self, values_s: Sequence[float]) -> None:
-        """Keep only these times, and forget all earlier ones."""
+        """Compute the usual duration from these step times only, and forget all earlier ones."""
         self._values = deque(values_s, maxlen=_KEPT_STEPS)
 
 
@@ -178,7 +178,11 @@ class ChangeTest:
         return False
 
     def settle(self, level_s: float) -> None:
-        """Adopt a level that another test of the same link found, and restart this test."""
+        """Set the level to one that another test of the same link found, and restart this test from there.
+
+        Args:
+            level_s: Seconds above the nominal level.
+        """
         self.level_s, self._waited = level_s, False
         self._later.restart()
         self._earlier.restart()
@@ -238,7 +242,7 @@ class RecentPasses:
 
 
 class RankObservation(NamedTuple):
-    """The measurements of one pipeline rank in one step, as a few numbers that all ranks exchange."""
+    """The times of passes and messages that one pipeline rank measured in one step, as a few numbers for all ranks."""
 
     stage: int
     """Pipeline stage of the observed rank."""

@@ -38,7 +38,7 @@ PassKind = TypeVar("PassKind")
 # ---------------------------------------------------------------- times of a step
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """The durations of passes and transfers in one step on one rank."""
+    """The seconds of forward passes, backward passes and transfers of messages in one step on one rank."""
 
     passes_s: Mapping[Kind, Sequence[float]] = field(default_factory=dict)
     """Durations of the passes that ran, by kind and in order, without the waits for messages before them."""
@@ -77,7 +77,7 @@ class DeviceClock:
 
 
 class PassLog(Generic[PassKind]):
-    """A log of the start and end of every pass in a step."""
+    """A log of the start and end of every forward and backward pass in a step."""
 
     def __init__(self, device: torch.device) -> None:
         self.clock = DeviceClock(device)
@@ -85,14 +85,17 @@ class PassLog(Generic[PassKind]):
 
     @contextmanager
     def running(self, kind: PassKind, stage: int, micro_batch: int) -> Iterator[None]:
-        """Record the code inside the context as one pass."""
+        """Return a context that records the time of the code inside it as one forward or backward pass."""
         start = self.clock.now()
         yield
         self._passes.append((kind, stage, micro_batch, start, self.clock.now()))
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Count the code inside the context as part of the latest pass, for example the loss after a forward pass."""
+        """Return a context that adds the time of the code inside it to the latest pass.
+
+        For example, the loss is counted as part of the forward pass before it.
+        """
         yield
         if self._passes:
             self._passes[-1] = (*self._passes[-1][:4], self.clock.now())

@@ -16,7 +16,7 @@ from autotuner.core.value import Positive, Seconds, value
 
 @value
 class LinkCondition:
-    """The emulated condition of a link between two pipeline ranks, in both directions."""
+    """The emulated delay, jitter and bandwidth of a link between two pipeline ranks, in both directions."""
 
     delay_s: Seconds = 0.0
     """One-way delay of every message."""
@@ -112,7 +112,7 @@ if its arrival was not observed."""
 
 
 class Transport(Protocol):
-    """A protocol for objects that send and receive the messages of one pipeline rank.
+    """The interface of objects that send and receive the activations and gradients of one pipeline rank.
 
     Only the thread that computes may call the methods.
     """
@@ -139,7 +139,7 @@ class Transport(Protocol):
         """
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Begin a step.
+        """Begin a training step: announce the messages that this rank receives in it, to receive them early.
 
         Args:
             expected: The messages that arrive in this step, each with its buffer. Messages from the same rank arrive in
@@ -153,7 +153,7 @@ class Transport(Protocol):
         """Begin to receive a message into the buffer, and return a function that waits for it."""
 
     def finish(self) -> None:
-        """Wait until all messages that were sent have left this rank."""
+        """Wait until all messages that were sent in this step have left this rank, so that their tensors may change."""
 
     def close(self) -> None:
         """End all processes and threads that the transport has started."""
