@@ -55,11 +55,17 @@ class Links:
         return None if found is None or found.is_healthy else found
 
     def in_ring(self, ranks: Sequence[int]) -> LinkHealth | None:
-        """Return the worst fault among the links between neighbours in a ring of ranks; None if no link is degraded."""
+        """Return the worst fault among the links between neighbours in a ring of ranks; None if no link is degraded.
+
+        A dead link is worst; otherwise the result has the longest delay and the lowest bandwidth of all links.
+        """
         return _worst(self.between(one, other) for one, other in zip(ranks, [*ranks[1:], ranks[0]], strict=True))
 
     def among(self, ranks: Sequence[int]) -> LinkHealth | None:
-        """Return the worst fault among the links between any two of the ranks; None if no link is degraded."""
+        """Return the worst fault among the links between any two of the ranks; None if no link is degraded.
+
+        A dead link is worst; otherwise the result has the longest delay and the lowest bandwidth of all links.
+        """
         return _worst(self.between(one, other) for one, other in combinations(ranks, 2))
 
 
@@ -173,7 +179,7 @@ class LateCollectives:
         self._library: torch.library.Library | None = None
 
     def meet(self, links: Links) -> None:
-        """Delay collectives from now on as these links would delay them."""
+        """Delay all later collectives as these slow links would delay them. Call it whenever the faults change."""
         met = {name: _Group(ranks, links.in_ring(ranks), links.among(ranks)) for name, ranks in self._ranks.items()}
         self._late = {name: group for name, group in met.items() if group.pairs is not None}
         if self._late and self._library is None:

@@ -24,7 +24,7 @@ class TrialWatcher(Protocol):
     """
 
     def on_step(self, step: StepReport) -> None:
-        """Take the report of a training step."""
+        """Take the report of a training step: its number, time and loss. The launcher calls it for every step."""
         ...
 
     def on_link_event(self, event: LinkEvent) -> None:
@@ -94,7 +94,10 @@ class Launcher(Protocol):
         ...
 
     def run(self, spec: TrialSpec, watcher: TrialWatcher) -> Measurement | TrialFailure | Stopped:
-        """Run the trial to its end, pass its reports to the watcher, and return its outcome."""
+        """Run the trial to its end, pass its reports to the watcher, and return its outcome.
+
+        The outcome is a measurement, a failure, or ``Stopped`` with the reason for which the trial was stopped.
+        """
         ...
 
     def close(self) -> None:

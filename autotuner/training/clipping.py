@@ -83,7 +83,10 @@ class Overlap:
 
     @property
     def share(self) -> float | None:
-        """The share of the reduced bytes that overlapped with the backward pass; None if nothing was reduced."""
+        """The share of the reduced gradient bytes whose reduction overlapped with the backward pass, 0..1.
+
+        It is None if nothing was reduced.
+        """
         return self.overlapped_bytes / self.reduced_bytes if self.reduced_bytes else None
 
     def watch(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -99,7 +102,7 @@ class Overlap:
         self._in_backward = True
 
     def reduction(self, num_bytes: int) -> None:
-        """Record that a reduction of ``num_bytes`` bytes of gradients starts."""
+        """Record that the reduction of ``num_bytes`` bytes of gradients over the replicas starts."""
         self.reduced_bytes += num_bytes
         self._started_bytes += num_bytes if self._in_backward else 0
 
@@ -109,7 +112,7 @@ class Overlap:
         self._in_backward = False
 
     def reset(self) -> None:
-        """Set all counts to 0. Call it between two steps."""
+        """Set the counts of reduced and overlapped bytes to 0. Call it between two steps."""
         self.reduced_bytes = self.overlapped_bytes = self._started_bytes = 0
 
 

@@ -78,7 +78,10 @@ class Rows:
 
 
 class ExchangeState(TypedDict):
-    """The state that a rank must save to continue a gradient exchange. It differs between replicas."""
+    """The state that a rank must save to continue a gradient exchange: the unsent gradients and the number of steps.
+
+    It differs between replicas.
+    """
 
     residuals: list[Tensor]
     """Parts of the momentum that were not sent, in the shapes of the gradients; empty if everything is sent."""

@@ -167,7 +167,7 @@ class TwoLevel:
     ranks_per_node: int
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by its sum over all ranks."""
+        """Replace the tensor by its sum over all ranks, with sums inside nodes first and then between nodes."""
         begun = [self._begin_to_sum(piece) for piece in _pieces(tensor.view(-1), self.ranks_per_node)]
         for piece, padded, part, pending in begun:
             pending.wait()
@@ -230,7 +230,7 @@ class Led:
     size: int
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """Replace the tensor by its sum over all ranks."""
+        """Replace the tensor by its sum over all ranks. The first rank of each node communicates with other nodes."""
         begun = []
         pieces = _pieces(tensor.view(-1), 1)
         for piece in pieces:

@@ -57,11 +57,11 @@ class OptimizerShard(Protocol):
         """
 
     def write(self, values: Tensor) -> None:
-        """Set the elements of the shard to new values, on every rank that uses them in its passes."""
+        """Set the elements of this shard to new values, on every rank whose forward and backward passes use them."""
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """The parameters with elements in this shard."""
+        """The parameters of the model with elements in this shard, which this rank updates."""
 
     def held(self, values: Tensor) -> list[Tensor]:
         """Return values of whole parameters, one tensor per parameter, gathered from the shards of all ranks.
@@ -74,7 +74,9 @@ class OptimizerShard(Protocol):
         """
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return the values that belong to the elements of this shard. This is the reverse of the method ``held``.
+        """Pick the values of this shard's elements (such as their moments of Adam) from the values of whole parameters.
+
+        This is the reverse of the method ``held``.
 
         Args:
             held: Values of all elements, one tensor per parameter of the shard, as ``held`` returns them.
@@ -90,24 +92,27 @@ class ParameterShard:
         self._parameter = parameter
 
     def expect_backward_passes(self, num_left: int) -> None:
-        """Do nothing, because FSDP and DDP start their own reduction."""
+        """Do nothing, because FSDP and DDP themselves start to reduce the gradient in the backward pass."""
 
     def start_reduction(self) -> None:
-        """Do nothing, because FSDP and DDP start their own reduction."""
+        """Do nothing, because FSDP and DDP have already started to reduce the gradient in the backward pass."""
 
     def take_gradient(self) -> Tensor:
-        """Return the reduced gradient of this part in fp32, and drop it from the parameter."""
+        """Return the reduced gradient of this rank's part of the parameter in fp32, and drop it from the parameter."""
         gradient = complete_gradient(self._parameter).float()
         self._parameter.grad = None
         return gradient
 
     def values(self) -> Tensor:
-        """Return the values of this part in fp32. If the parameter is fp32, the result shares its memory."""
+        """Return the values of this rank's part of the parameter in fp32.
+
+        If the parameter is fp32, the result shares its memory.
+        """
         return local_part(self._parameter.detach()).float()
 
     @torch.no_grad()
     def write(self, values: Tensor) -> None:
-        """Set this part of the parameter to new values."""
+        """Set this rank's part of the parameter to new values, after an update by the optimizer."""
         held = local_part(self._parameter.detach())
         if held.data_ptr() != values.data_ptr():
             held.copy_(values)
@@ -299,7 +304,11 @@ class BucketShard:
 
     @torch.no_grad()
     def held(self, values: Tensor) -> list[Tensor]:
-        """Gather values of all shards of the bucket, and return them as one tensor for each parameter."""
+        """Gather values (such as the moments of Adam) of the whole bucket, and return one tensor for each parameter.
+
+        Args:
+            values: One value for each element of this rank's shard of the bucket.
+        """
         flat = values
         if self._reduction.shards is not None:
             flat = values.new_empty(len(self._flat))
@@ -308,7 +317,7 @@ class BucketShard:
         return [piece.view_as(local_part(parameter.detach())) for piece, parameter in pieces]
 
     def own(self, held: Sequence[Tensor]) -> Tensor:
-        """Return the values that belong to this rank's shard of the bucket.
+        """Pick the values of this rank's shard (such as its moments of Adam) from the values of the whole bucket.
 
         Args:
             held: Values of all elements of the bucket, one tensor per parameter, as ``held`` returns them.

@@ -88,7 +88,7 @@ class Extrapolation:
 
     @property
     def is_whole(self) -> bool:
-        """True if the whole job runs, so that nothing is extrapolated."""
+        """True if the dry run simulates the whole job and no smaller ones, so that nothing is extrapolated."""
         return len(self.layers) == len(self.micro_batches) == 1
 
     def specs(self) -> list[TrialSpec]:

@@ -56,7 +56,7 @@ _MOVES_NOTHING = frozenset(
 
 
 class OpCounter:
-    """Counts the FLOP, the bytes and the collectives of operations on local tensors."""
+    """Counts the FLOP, the moved bytes and the collectives of the operations that one rank runs on its own tensors."""
 
     def __init__(self) -> None:
         self._flop = 0
@@ -83,7 +83,7 @@ class OpCounter:
             self._flop += _flop(func, args, kwargs, out)
 
     def counts(self) -> OperationCounts:
-        """Return the FLOP, the bytes and the collectives of all operations that were counted so far."""
+        """Return the FLOP, the moved bytes and the collectives of all operations that were counted so far."""
         collectives = tuple(
             CollectiveCount(kind=kind, num_calls=self._calls[kind], num_bytes=self._bytes[kind])
             for kind in sorted(self._calls)
@@ -190,7 +190,7 @@ class Allocations:
         self._change(block, -num_bytes)
 
     def name(self, tensor: Tensor, kind: Kind) -> None:
-        """Set the kind of the block that contains a tensor."""
+        """Set the kind of memory (such as activations) as which the memory block of a tensor counts."""
         self._block(tensor.untyped_storage()).kind = kind
 
     @contextmanager
@@ -214,7 +214,7 @@ class Allocations:
 
     @contextmanager
     def within(self, kind: Kind) -> Iterator[None]:
-        """Count memory that is allocated while the ``with`` block runs as memory of this kind."""
+        """Count memory that is allocated while the ``with`` block runs as memory of this kind, such as activations."""
         before, self.now = self.now, kind
         try:
             yield
@@ -305,7 +305,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch type
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Ignore operations while the ``with`` block runs, because the rank itself would not execute them."""
+        """Count no operations while the ``with`` block runs, because a real rank would not execute them."""
         self._paused += 1
         try:
             yield

@@ -105,11 +105,15 @@ class PowerMeter:
 
     @classmethod
     def start(cls, gpu: Gpu | None) -> PowerMeter:
-        """Return a meter that measures from now on. ``gpu`` is None if the rank has no GPU with NVML."""
+        """Return a meter of the GPU's power that measures from now on.
+
+        Args:
+            gpu: The GPU of this rank; None: the rank has no GPU that NVML can read, and the meter measures nothing.
+        """
         return cls(gpu=gpu, energy_j=gpu.energy_j if gpu else None, started_at=time.perf_counter())
 
     def mean_w(self) -> float | None:
-        """Return the mean power in watts since the start; None if it cannot be measured."""
+        """Return the mean power in watts that the GPU has drawn since ``start``; None if it cannot be measured."""
         now_j = self.gpu.energy_j if self.gpu else None
         if now_j is None or self.energy_j is None:
             return None
@@ -197,7 +201,7 @@ class CpuTime:
 
     @classmethod
     def now(cls, helpers: Iterable[int] = ()) -> CpuTime:
-        """Read the CPU times from the kernel.
+        """Read the CPU seconds of the machine since its boot and of this process since its start from the kernel.
 
         Args:
             helpers: Ids of processes that work for this process. Their CPU time is added to the time of this process.

@@ -71,7 +71,7 @@ class MemoryWatch:
         self._resident_bytes = 0
 
     def start(self) -> None:
-        """Start to record. Memory that was allocated before this call does not count."""
+        """Start to record the peak memory. Memory that was allocated before this call does not count."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # what is cached counts as reserved
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -83,7 +83,10 @@ class MemoryWatch:
             self._recording.enter_context(self._profile)
 
     def stop(self) -> None:
-        """Stop the profiler on a CPU, and keep the peak that it found; on CUDA, do nothing."""
+        """On a CPU, stop the profiler that records allocations, and keep the peak memory that it found.
+
+        On CUDA, nothing happens, because the allocator itself knows the peak.
+        """
         if self._profile is None:
             return
         with silence_stderr():

@@ -56,7 +56,7 @@ class Recording:
         self.device: list[Event] = []
 
     def fill(self, events: Sequence[Any]) -> None:
-        """Set the events from the results of the profiler (its library is named kineto)."""
+        """Set the operations and kernels of the recorded step from the results of torch's profiler, named kineto."""
         for event in events:
             if event.device_type() == DeviceType.CPU:
                 self.host.append(_event(event, event.start_thread_id(), _correlation(event)))

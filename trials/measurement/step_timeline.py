@@ -67,7 +67,7 @@ class ActionLog:
         self._began_ns, self._begin = time.perf_counter_ns(), self._log.clock.now()
 
     def running(self, kind: BlockKind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
-        """Return a context that records one pass. Run the pass inside the context."""
+        """Return a context that records one forward or backward pass for the timeline. Run the pass inside it."""
         return self._log.running(kind, stage, micro_batch) if self._is_on else nullcontext()
 
     def going_on(self) -> AbstractContextManager[None]:

@@ -154,7 +154,13 @@ class Layer(nn.Module):
         self.mlp = _dense(spec) if feed_forward is None else feed_forward
 
     def forward(self, x_BSD: Tensor, table: Tensor | None, documents: Documents = WHOLE_ROWS) -> Tensor:
-        """Return the hidden state after this layer."""
+        """Return the hidden state after this layer.
+
+        Args:
+            x_BSD: The hidden state before this layer.
+            table: The rotary table of the positions; None for a model with learned positions.
+            documents: Number of tokens of each document in the row; empty: each row is one sequence.
+        """
         h_BSD: Tensor = x_BSD + self.attention(self.attention_norm(x_BSD), table, documents)
         out_BSD: Tensor = h_BSD + self.mlp(self.mlp_norm(h_BSD))
         return out_BSD

@@ -79,12 +79,12 @@ class Teller:
         self._agent_lines: list[str] = []
 
     def make_folders(self) -> None:
-        """Create the folders into which other processes write."""
+        """Create the folders into which torchrun and the ranks write their output and reports."""
         self.told.mkdir()
         self.rank_logs.mkdir()
 
     def tell(self, value: NodeLine) -> None:
-        """Write one value as a line to the output of the job. The line may have any length."""
+        """Write one value, such as a step report, as a line to the output of the job. The line may have any length."""
         self._write(node_line(value))
 
     def started(self) -> None:

@@ -38,9 +38,9 @@ class Languages:
     """Number of languages; 1: all sequences use the whole vocabulary."""
 
     def of_row(self, row: int, num_rows: int, turn: int = 0) -> int:
-        """Return the number of the language in which a row of a global batch is written.
+        """Return the number of the artificial language in which a row of a global batch is written.
 
-        Neighbouring rows, such as the rows of one rank, share a language.
+        A language is a part of the vocabulary. Neighbouring rows, such as the rows of one rank, share a language.
 
         Args:
             row: Number of the row.

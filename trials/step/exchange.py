@@ -87,7 +87,11 @@ class GradientExchange(Exchange):
         self._same = same
 
     def gradients(self, own: Sequence[Tensor]) -> list[Tensor]:
-        """Exchange the gradients with the other replicas, and return the gradients for the update."""
+        """Exchange gradients with the other replicas, and return the gradients for the update on all replicas.
+
+        Args:
+            own: The gradients of this replica.
+        """
         taken = exchange(self._by, [own[index] for index in self._order])
         agreed = dict(zip(self._order, taken, strict=True))
         return [agreed[self._same.get(index, index)] for index in range(len(own))]
@@ -97,7 +101,7 @@ class ParameterExchange(Exchange):
     """Averages the parameters of all replicas every few steps. Between these steps, each replica trains alone."""
 
     def parameters(self) -> None:
-        """Average the parameters with the other replicas, if an average is due in this step."""
+        """Average the parameters with the other replicas, if an average is due in this step (every few steps)."""
         self._by.after_step()
 
 

@@ -14,11 +14,11 @@ from autotuner.core.trial_spec import NodeTask
 
 
 class EngineUnavailable(AutotunerError):
-    """Raised when the engine does not answer now. It may answer later, and its running jobs continue."""
+    """Raised when the engine, such as Slurm, does not answer now. It may answer later; its running jobs continue."""
 
 
 class EngineRefused(AutotunerError):
-    """Raised when the engine will never accept the job, for example because its partition is unknown."""
+    """Raised when the engine, such as Slurm, will never accept the job, for example because a partition is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

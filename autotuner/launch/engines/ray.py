@@ -93,7 +93,7 @@ class RayEngine:
         return f"Ray {self._api.version()} at {self._settings.address}"
 
     def submit(self, order: JobOrder) -> str:
-        """Start a driver for the job and return the job's handle.
+        """Submit a Ray job whose driver will start the nodes, and return the handle of the job.
 
         If a job of that name exists, return that job's handle.
 

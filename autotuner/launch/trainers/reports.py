@@ -201,7 +201,7 @@ class TrainerReports:
 
     @property
     def failure(self) -> RankFailure | None:
-        """Return the failure that the trainer reported and that ends the trial (such as an infinite loss), or None."""
+        """Return the failure that the trainer reported and that ends the trial (such as a loss of NaN), or None."""
         return self.progress.failure
 
     def take(self, lines: Sequence[NodeLine]) -> list[StepReport | LinkEvent]:

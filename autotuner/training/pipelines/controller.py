@@ -39,7 +39,7 @@ _DELEGATION_COST = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Powers:
-    """The changes that a controller is allowed to make to a pipeline."""
+    """The changes that a controller may make to a pipeline when links are slow, for example to its schedule."""
 
     may_replan: bool
     """True if the controller may change the schedule."""

@@ -60,12 +60,12 @@ class NominalLevel:
 
     @property
     def is_learned(self) -> bool:
-        """True if there are enough steps to compare new steps with them."""
+        """True if enough steps were observed to know the usual step time, so that new steps can be compared with it."""
         return len(self._values) >= LEARNED_STEPS
 
     @property
     def level_s(self) -> float:
-        """The median time of the steps that are kept; 0 if there are no steps."""
+        """The median time in seconds of the observed steps, which is the usual step time; 0 if there are no steps."""
         return median(self._values) if self._values else 0.0
 
     @property
@@ -159,7 +159,10 @@ class ChangeTest:
         self._waited = False
 
     def above_s(self, value_s: float) -> float:
-        """Return the seconds by which a time exceeds the nominal level; 0 until the nominal level is learned."""
+        """Return the seconds by which a time exceeds the nominal level, which is the usual time of earlier steps.
+
+        It is 0 until the nominal level is known.
+        """
         return value_s - self._nominal.level_s if self._nominal.is_learned else 0.0
 
     def add(self, value_s: float, shift_s: float, *, doubt_s: float = 0.0) -> bool:
@@ -236,7 +239,7 @@ class RecentPasses:
             self._durations.setdefault(kind, deque(maxlen=_KEPT_PASSES)).extend(values)
 
     def median_s(self, kind: Kind) -> float:
-        """Return the median duration of passes of one kind; 0 if no such pass ran."""
+        """Return the median duration, in seconds, of this rank's last passes of one kind; 0 if no such pass ran."""
         kept = self._durations.get(kind)
         return median(kept) if kept else 0.0
 
@@ -295,7 +298,7 @@ class RankObservation(NamedTuple):
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[float]) -> Self:
-        """Return the observation in a list of numbers that the method ``numbers`` made."""
+        """Return the observation of another rank from the list of numbers that its method ``numbers`` made."""
         values: list[Any] = [None if math.isnan(one) else one for one in numbers]
         found = cls(*values)
         return found._replace(

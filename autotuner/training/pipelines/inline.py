@@ -81,7 +81,7 @@ class InlineTransport:
                 self._posted[message] = self._receiving(message, buffer)
 
     def send(self, message: Message, tensor: Tensor) -> None:
-        """Wait for the delay that the link's condition emulates, then begin to send the tensor."""
+        """Wait for the emulated delay of the link, then begin to send the tensor. This rank waits during the delay."""
         sent_s = time.monotonic()
         condition = self.conditions.between(self.rank, message.peer)
         if condition.is_dead:
@@ -103,7 +103,7 @@ class InlineTransport:
         return self._posted.pop(message, None) or self._receiving(message, buffer)
 
     def finish(self) -> None:
-        """Wait until all sent messages have left this rank."""
+        """Wait until all messages that this rank sent in the step have left it, so that their tensors may change."""
         while self._sending:
             peer, work, _ = self._sending.pop()
             self._wait(peer, work)
@@ -126,11 +126,11 @@ class InlineTransport:
         return self._channels[peer].tells_moments
 
     def tag(self, message: Message) -> int:
-        """Return the tag under which a message of this pipeline is sent."""
+        """Return the number under which a message is sent, unique among the messages of two ranks in a step."""
         return message.tag(self._num_micro_batches)
 
     def part(self, peer: int, word: Message) -> None:
-        """Tell a neighbour that this rank has sent and received all messages, and wait for the same from the neighbour.
+        """Tell a neighbour that this rank has sent and received all messages, and wait until it says the same.
 
         Args:
             peer: Pipeline rank of the neighbour.

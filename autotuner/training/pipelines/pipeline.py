@@ -149,22 +149,34 @@ class TimedStage(PipelineStage):
         return found
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Send the activations through the transport, and return no operations to torch's runtime."""
+        """Send the activations through the transport, and return no operations to torch's runtime.
+
+        So the runtime does not wait for the message; the pipeline does, at the end of the step.
+        """
         self._send(super().get_fwd_send_ops(fwd_chunk_id), self.stage_index + 1, fwd_chunk_id, is_gradient=False)
         return []
 
     def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Send the gradients through the transport, and return no operations to torch's runtime."""
+        """Send the gradients through the transport, and return no operations to torch's runtime.
+
+        So the runtime does not wait for the message; the pipeline does, at the end of the step.
+        """
         self._send(super().get_bwd_send_ops(bwd_chunk_id), self.stage_index - 1, bwd_chunk_id, is_gradient=True)
         return []
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
-        """Begin to receive the activations through the transport, and return no operations to torch's runtime."""
+        """Begin to receive the activations through the transport, and return no operations to torch's runtime.
+
+        So the runtime does not wait for the message; the forward pass does.
+        """
         self._receive(fwd_chunk_id, is_gradient=False)
         return []
 
     def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
-        """Begin to receive the gradients through the transport, and return no operations to torch's runtime."""
+        """Begin to receive the gradients through the transport, and return no operations to torch's runtime.
+
+        So the runtime does not wait for the message; the backward pass does.
+        """
         if self.has_backward and not self.is_last:
             self._receive(bwd_chunk_id, is_gradient=True)
         return []

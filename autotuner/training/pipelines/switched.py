@@ -84,7 +84,11 @@ class SwitchedTransport:
         self._is_delegated = delegated
 
     def begin(self, expected: Sequence[tuple[Message, Tensor]]) -> None:
-        """Begin a step: reconnect links that may work again, and begin to receive the expected messages."""
+        """Begin a training step: reconnect links that may work again, and begin to receive the expected messages.
+
+        Args:
+            expected: The messages that arrive in this step, each with its buffer.
+        """
         self._revive()
         self._expected = dict(expected)
         self._kept, self._coming, self._came = {}, {}, set()

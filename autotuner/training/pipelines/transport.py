@@ -94,7 +94,7 @@ class Message(NamedTuple):
 
     @property
     def stamp(self) -> Message:
-        """The name of a second message, which contains the time at which this message was sent."""
+        """The name of a second message, sent after this one, which contains the time at which this message was sent."""
         return self._replace(part=_MOST_PARTS - 1)
 
 
@@ -122,11 +122,11 @@ class Transport(Protocol):
 
     @property
     def is_delegated(self) -> bool:
-        """True if delegates (other processes) send for this rank."""
+        """True if delegates (other processes) send the messages of this rank, False if the rank itself sends them."""
 
     @property
     def dead_peers(self) -> frozenset[int]:
-        """The pipeline ranks to which this rank itself can no longer send."""
+        """The pipeline ranks to which this rank itself can no longer send, because the link is dead."""
 
     def switch(self, *, delegated: bool) -> None:
         """Change who sends from the next step on: delegates (processes that send for this rank), or this rank itself.
