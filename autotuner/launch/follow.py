@@ -31,20 +31,20 @@ def follow(
     deadline: float,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Result | TrialFailure | Stopped:
-    """Follow the ranks of an attempt to its end, and return the result.
+    """Follow the running ranks of a trial until they end or must be ended, and return the result.
 
-    The attempt is over when the result is complete, the work has failed, the time is up or the watcher asks for a stop.
-    This function then ends the ranks.
+    The ranks must end when the result is complete, the work has failed, the time is up or the watcher asks for a stop.
+    This function then ends them.
 
     Args:
-        work: The work that the attempt does.
+        work: The work that the ranks do.
         ranks: The started ranks, which are ended when this function returns or raises.
         watcher: Gets the reports. If the watcher raises an error, this function raises the same error.
         deadline: Time on the monotonic clock at which the time is up.
         meanwhile: Called many times a second while the ranks run.
 
     Returns:
-        The result, the failure, or why the attempt was stopped.
+        The result, the failure, or why the ranks were stopped.
 
     Raises:
         CannotRun: Files or processes of the launcher failed.
@@ -142,11 +142,16 @@ _STACK = re.compile(r"^(?:Current thread|Stack) .*most recent call first\)?:?\n(
 
 
 def verdict(spec: TrialSpec, reports: RankReports, end: AttemptEnd) -> Measurement | TrialFailure:
-    """Return the measurement or the failure of an attempt, from its ranks' reports and from how its processes ended.
+    """Return the measurement or the failure of a trial, from its ranks' reports and from how its processes ended.
 
     Steps are profiled after the measurement is complete. If only the profiled steps failed, the result is the
-    measurement without a breakdown. The death of one rank makes collectives fail on the other ranks. Therefore the
-    result is a communication failure only if no rank reported another failure and no rank was killed.
+    measurement without a breakdown of the step time. The death of one rank makes collectives fail on the other ranks.
+    Therefore the result is a communication failure only if no rank reported another failure and no rank was killed.
+
+    Args:
+        spec: The trial.
+        reports: The reports of the ranks.
+        end: How the processes ended.
     """
     measured = reports.measurement
     if measured is not None and (measured.breakdown is not None or not spec.settings.profiled_steps):

@@ -109,7 +109,10 @@ class NodeOutputs:
 
     @property
     def told_to_end(self) -> list[int]:
-        """Return the numbers of the nodes that got SIGTERM; empty if a node failed that had not got SIGTERM."""
+        """Return the numbers of the nodes that got SIGTERM, which means that somebody asked them to end.
+
+        It is empty if another node, which had not got SIGTERM, failed.
+        """
         ends = sorted(self.ends.items())
         has_failed = any(end.exit_code != 0 and not end.told_to_end for _, end in ends)
         return [] if has_failed else [node for node, end in ends if end.told_to_end]

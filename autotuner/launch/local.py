@@ -112,7 +112,7 @@ class DiskRoom:
         return None
 
     def look(self) -> None:
-        """Check the free space now. If the disk is full, remember that for ``if_full``."""
+        """Check the free space on the disk now. If it is full, remember that for ``if_full``."""
         self._was_full = self._was_full or self._free_bytes() < _LEAST_FREE_BYTES
 
     def if_full(self, failure: TrialFailure) -> Stopped | None:

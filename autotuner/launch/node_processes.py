@@ -272,7 +272,11 @@ def end_all(
 
 
 def ask_for_stacks(attempt_id: str) -> None:
-    """Ask every forked rank to write its Python stack to its log. The stacks show where a rank hangs."""
+    """Ask every forked rank of a trial to write its Python stack to its log. The stacks show where a rank hangs.
+
+    Args:
+        attempt_id: The value of ``ATTEMPT_ID`` in the environment of the ranks.
+    """
     for process in processes_of(attempt_id):
         with contextlib.suppress(psutil.NoSuchProcess):
             if "autotuner.trials.process.zygote" in process.cmdline():  # compilers that a rank started know no SIGUSR1

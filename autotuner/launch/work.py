@@ -60,7 +60,10 @@ class DecoderWork:
         return measured is not None and (measured.breakdown is not None or not self._spec.settings.profiled_steps)
 
     def has_failed(self) -> bool:
-        """Return False: if a rank has lost its peers, another rank may still report the cause."""
+        """Return False, because no report alone ends the trial.
+
+        If one rank reports that it lost its peers, another rank may still report the cause.
+        """
         return False
 
     def judge(self, end: AttemptEnd) -> Measurement | TrialFailure:

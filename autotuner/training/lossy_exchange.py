@@ -62,7 +62,7 @@ class Replicator(Protocol):
         """
 
     def load_state_dict(self, state: ExchangeState) -> None:
-        """Continue from a saved state of a replicator that was built for the same tensors."""
+        """Continue from the saved state (such as unsent gradients) of a replicator for the same tensors."""
 
 
 BuildReplicator = Callable[[Sequence[Tensor]], Replicator]
@@ -359,7 +359,7 @@ class BucketExchange:
 
     @property
     def payload_bytes(self) -> int:
-        """The bytes that this rank contributed to the latest exchange, summed over all buckets."""
+        """The number of bytes that this rank contributed to the exchange in the latest step, over all buckets."""
         return sum(replicator.payload_bytes for replicator in self._replicators.values())
 
     def replicator(self, bucket: GradBucket) -> Replicator:
@@ -412,7 +412,10 @@ def exchange_hook(state: BucketExchange, bucket: GradBucket) -> Future[torch.Ten
 
 # ---------------------------------------------------------------- every few steps
 class AveragerState(TypedDict):
-    """The state that a rank must save to continue with a ``ParameterAverager``."""
+    """The state that a rank must save to continue with a ``ParameterAverager``: the anchors and the number of steps.
+
+    The anchors are the parameters after the latest average.
+    """
 
     anchors: list[Tensor]
     """Parameters as they were after the latest average."""

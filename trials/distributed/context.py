@@ -89,11 +89,12 @@ WHOLE = ContextPart()
 def all_gather_kv_attention(
     q_BHSE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, kernel: BlockKernel, part: ContextPart, group: ProcessGroup
 ) -> Tensor:
-    """Return the output of causal attention for this rank's tokens, after gathering the keys of all ranks.
+    """Return the output of causal attention for this rank's tokens, after gathering the keys and values of all ranks.
 
-    All queries of a rank attend to its own keys and to all keys before its first part. The queries of its second part
-    also attend to all keys between its two parts. These are whole blocks, so the kernels need no mask for them, and
-    compute no score that a mask would hide.
+    Each rank holds two parts of the sequence, one nearer to the front and one nearer to the end. All queries of a rank
+    attend to its own keys and to all keys before its first part. The queries of its second part also attend to all keys
+    between its two parts. These are whole blocks, so the kernels need no mask for them, and compute no score that a
+    mask would hide.
     """
     attended_BHSE: Tensor = _AllGatherKvAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group
@@ -161,10 +162,11 @@ def ring_attention(
 ) -> Tensor:
     """Return the output of causal attention for this rank's tokens, while keys and values are sent around a ring.
 
-    While a rank computes attention to the keys of one rank, it already receives the keys of the next rank. If the keys
-    come from a rank with a lower number, all queries attend to the first part of these keys. If they come from a rank
-    with a higher number, only the queries of the second part attend to them, but to both parts. In both cases, half of
-    all pairs of a query and a key are computed.
+    While a rank computes attention to the keys of one rank, it already receives the keys of the next rank. Each rank
+    holds two parts of the sequence, one nearer to the front and one nearer to the end. If the keys come from a rank
+    with a lower number, all queries attend to the first part of these keys. If they come from a rank with a higher
+    number, only the queries of the second part attend to them, but to both parts. In both cases, half of all pairs of a
+    query and a key are computed.
     """
     attended_BHSE: Tensor = _RingAttention.apply(  # type: ignore[no-untyped-call]  # torch leaves it without types
         q_BHSE, k_BKSE, v_BKSE, kernel, part, group

@@ -51,7 +51,7 @@ class OptimizerShard(Protocol):
         """Return the fp32 gradients of the shard's elements over the global batch; drop them from the parameters."""
 
     def values(self) -> Tensor:
-        """Return the values of the shard's elements in fp32.
+        """Return the parameter values of this shard's elements in fp32.
 
         If the parameters are fp32, the result shares their memory.
         """
@@ -286,7 +286,10 @@ class BucketShard:
         return None if replicas is None else replicas.all_reduce(gradient)
 
     def values(self) -> Tensor:
-        """Return the values of this rank's shard in fp32. If the bucket is fp32, the result shares its memory."""
+        """Return the parameter values of this rank's shard of the bucket in fp32.
+
+        If the bucket is fp32, the result shares its memory.
+        """
         return self._own.float()
 
     @torch.no_grad()

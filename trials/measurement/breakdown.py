@@ -87,7 +87,10 @@ BACKWARD = "autograd::engine::evaluate_function: "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """The most important moments of a recorded step, in nanoseconds of the host's clock."""
+    """The moments that divide a recorded step: its start, last backward pass, complete gradients and end.
+
+    They are in nanoseconds of the host's clock.
+    """
 
     thread: int
     """Id of the thread that runs the step."""
@@ -148,7 +151,7 @@ _PARTS: tuple[tuple[str, Communication], ...] = (
 
 
 def communication_part(name: str) -> Communication | None:
-    """Return the part of a breakdown to which the operation or kernel of that name belongs, if it is a collective.
+    """Return the field of a ``Breakdown`` to which the time of a collective operation or kernel belongs, by its name.
 
     For example, ``all_gather_s`` for ``c10d::_allgather_base_``, ``gloo:all_gather`` and
     ``ncclDevKernel_AllGather_RING_LL``. It is None if the name does not belong to a collective.

@@ -83,7 +83,7 @@ class MemoryWatch:
             self._recording.enter_context(self._profile)
 
     def stop(self) -> None:
-        """On a CPU, stop the profiler that records allocations, and keep the peak memory that it found.
+        """Stop the profiler that records allocations on a CPU, and keep the peak memory that it found.
 
         On CUDA, nothing happens, because the allocator itself knows the peak.
         """

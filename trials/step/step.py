@@ -269,7 +269,7 @@ def build_step(
     log: ActionLog | None = None,
     standby: Standby | None = None,
 ) -> Step:
-    """Return the training step of this rank.
+    """Put together the training step of this rank: passes over the micro-batches, loss and optimizer. Return the step.
 
     Args:
         spec: The specification of the trial.
@@ -278,7 +278,8 @@ def build_step(
         device: The device of this rank.
         stopwatch: Records the main moments of each step.
         log: Records every pass; None: passes are not recorded.
-        standby: Sends the messages of a planned pipeline; None: the process group of the pipeline sends them.
+        standby: Sends the messages between stages if the pipeline runs our own list of actions (see ``is_planned``);
+            None: the process group of the pipeline sends them.
     """
     stopwatch.mark_backward_of(first_layer(stages[0]), "first layer's gradient")
     overlap = Overlap()

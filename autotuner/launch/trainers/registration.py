@@ -257,7 +257,7 @@ def read_trainers(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerTable:
-    """The keys with which an operator registers a trainer in a TOML file."""
+    """The keys of the TOML table in which an operator registers a trainer, such as its command and its format."""
 
     format: str
     """Export format in which layouts are written for the trainer."""

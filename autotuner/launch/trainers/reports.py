@@ -87,7 +87,7 @@ _MOST = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
-    """A line of output that names the cause of a failure."""
+    """A line of a trainer's output that names the cause of a failure, such as a lack of memory."""
 
     text: str
     rank: int | None
@@ -218,7 +218,7 @@ class TrainerReports:
         return list(steps)
 
     def complete(self) -> None:
-        """Make the measurement from the steps that were measured so far."""
+        """Make the measurement of the trial from the training steps that were measured so far."""
         measurement = measurement_of(
             self._spec,
             self._peak,

@@ -160,10 +160,10 @@ class Delegate:
     def start(
         cls, rendezvous: Rendezvous, name: str, peer: int, *, is_upper: bool, timeout_s: float, pinned: bool
     ) -> Self:
-        """Fork a process that becomes a delegate of this rank. If possible, call this before this process has threads.
+        """Fork a process that becomes a delegate of this rank: it sends messages to one other rank, or receives them.
 
-        The delegate connects to the delegate of the same name on the other rank. It ends when the thread that started
-        it ends.
+        If possible, call this before this process has threads. The delegate connects to the delegate of the same name
+        on the other rank. It ends when the thread that started it ends.
 
         Args:
             rendezvous: Store in which the two delegates find each other.

@@ -271,9 +271,15 @@ class RankObservation(NamedTuple):
 
     @classmethod
     def of(cls, pipeline: ResilientPipeline, recent: RecentPasses | None = None, *, pipeline_index: int = 0) -> Self:
-        """Return the observation of a pipeline's last step on this rank, and add its passes to ``recent``.
+        """Return the times that this rank measured in the pipeline's last step, for the exchange with other ranks.
 
         The pipeline must have one stage per rank.
+
+        Args:
+            pipeline: The pipeline of this rank.
+            recent: The passes of earlier steps, whose medians are part of the result. The passes of this step are added
+                to them. None: only this step counts.
+            pipeline_index: Number of this pipeline among the pipelines with the same stages.
         """
         recent = RecentPasses() if recent is None else recent
         timings, stage, dead = pipeline.timings, pipeline.rank, pipeline.transport.dead_peers
