@@ -271,9 +271,10 @@ class Healthy:
 
     @cached_property
     def times(self) -> PassTimes:
-        """Return the times of passes with which the simulated iteration takes exactly ``plain_ms``.
+        """Return the times of passes with which a simulation of this pipeline takes exactly the measured ``plain_ms``.
 
-        The forward pass, the backward pass for inputs and the pass for weights take equally long.
+        ``plain_ms`` is the time of an iteration in which the ranks send their own messages. The forward pass, the
+        backward pass for inputs and the pass for weights take equally long.
         """
         unit = PassTimes.equal(self.num_ranks, 1.0, 1.0, 1.0)
         pass_s = self.plain_ms / 1e3 / simulate(self.schedule, unit).makespan_s

@@ -76,7 +76,7 @@ class Tally:
         return len(self.runs)
 
     def in_words(self) -> str:
-        """Return the cells of a table row: the share of each decision, and the mean and the largest number of runs."""
+        """Return cells of a Markdown row: the share of each decision, and the mean and the largest number of runs."""
         ends = (self.slower, self.not_slower, self.undecided)
         shares = " | ".join(f"{100 * end / self.num_decisions:.1f} %" for end in ends)
         return f"{shares} | {statistics.fmean(self.runs):.1f}, {max(self.runs)}"

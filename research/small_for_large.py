@@ -329,11 +329,12 @@ explains."""
 
 
 def learn(cases: Iterable[Case]) -> dict[str, Floats]:
-    """Return how probable the measured large runs are after their proxy trials, for each tried pair of correlations.
+    """Return how well each tried pair of correlations predicts the large runs from their proxy trials, by source.
 
-    A proxy trial is a run on fewer ranks. The correlations say how similar its errors are to those of the large run.
-    The result has, by source, the mean log density of the runs' step times: shape (correlations of factors,
-    correlations of residuals).
+    A proxy trial is a run on fewer ranks. The correlations say how similar the prediction errors of a proxy trial and a
+    large run are: one for the factors of the parts of a step, one for the rest of the error. The values are means of
+    the log density of the measured step times, with shape (tried factor correlations, tried residual correlations).
+    Higher is better.
     """
     found: dict[str, list[Floats]] = defaultdict(list)
     for case in cases:

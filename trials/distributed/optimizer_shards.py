@@ -333,7 +333,10 @@ class BucketShard:
 
 
 def buckets(parameters: Iterable[nn.Parameter], bucket_bytes: int) -> Iterator[list[nn.Parameter]]:
-    """Yield parameters in groups, in their order. A group is complete when it has ``bucket_bytes`` or more."""
+    """Yield parameters in groups, in their order. Each group becomes one flat tensor for the reduction of gradients.
+
+    A group is complete when it has ``bucket_bytes`` or more.
+    """
     bucket: list[nn.Parameter] = []
     held_bytes = 0
     for parameter in parameters:

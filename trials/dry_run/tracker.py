@@ -66,7 +66,7 @@ class OpCounter:
         self._bytes: Counter[str] = Counter()
 
     def add(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
-        """Count one executed operation.
+        """Count the FLOP, the moved bytes or the collective of one executed operation.
 
         Args:
             func: The operation of torch.

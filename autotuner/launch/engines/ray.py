@@ -121,7 +121,10 @@ class RayEngine:
         return None if handle in self._forgotten else handle
 
     def look(self, handle: str) -> JobStatus:
-        """Return the state of the job as its driver reports it, or as Ray reports it if the driver has ended."""
+        """Return the state of the job as its driver (the process that starts its nodes) reports it.
+
+        If the driver has ended without a report of the job's end, the state comes from Ray's record of the job.
+        """
         self._tidy()
         job, followed = self._job(handle), self._followed(handle)
         followed.read(self._api, must=job is None or not job.state.is_terminal)
@@ -142,10 +145,10 @@ class RayEngine:
         return followed.log.printed(node_rank, offset)
 
     def cancel(self, handle: str) -> bool:
-        """Ask Ray to end the driver of the job. The driver ends its nodes first.
+        """Ask Ray to end the driver of the job, which is the process that starts its nodes.
 
-        Wait until the driver has ended, and return False if that takes too long. The method repeats its request,
-        because Ray ignores a request that arrives just before the driver starts.
+        The driver ends its nodes first. Wait until the driver has ended, and return False if that takes too long. The
+        method repeats its request, because Ray ignores a request that arrives just before the driver starts.
         """
         self._cancelled.add(handle)
         deadline = time.monotonic() + self._settings.cancel_s

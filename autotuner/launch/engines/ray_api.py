@@ -94,7 +94,7 @@ _UNAUTHORIZED = (401, 403)
 
 
 class JobState(StrEnum):
-    """The state of a job's driver, in Ray's own words."""
+    """The state of a job's driver (the process that starts the job's nodes), in Ray's own words."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -104,7 +104,7 @@ class JobState(StrEnum):
 
     @property
     def is_terminal(self) -> bool:
-        """Return True if the driver has ended."""
+        """Return True if the driver, the process of the job that starts its nodes, has ended."""
         return self not in (JobState.PENDING, JobState.RUNNING)
 
 
@@ -170,14 +170,14 @@ class JobsApi:
         return RayJob(state=state, message=str(document.get("message") or ""), metadata=document.get("metadata") or {})
 
     def log(self, submission_id: str) -> str:
-        """Return everything that the job's driver has printed so far."""
+        """Return everything that the job's driver, the process that starts the job's nodes, has printed so far."""
         answer = self._request("GET", f"/api/jobs/{submission_id}/logs")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return ""
         return str(self._document(answer).get("logs") or "")
 
     def stop(self, submission_id: str) -> None:
-        """Ask Ray to end the job's driver. If the job is unknown, nothing happens."""
+        """Ask Ray to end the job's driver, which is the process that starts its nodes. An unknown job is ignored."""
         answer = self._request("POST", f"/api/jobs/{submission_id}/stop")
         if answer.status_code != httpx.codes.NOT_FOUND:
             self._require_ok(answer)
