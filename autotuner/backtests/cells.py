@@ -78,7 +78,7 @@ def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
 
 
 def count(row: Row, *names: str) -> int:
-    """Return the whole number in the first of the named cells that is not blank. A blank row is an error.
+    """Return the whole number in the first of the named cells that is not blank. It is an error if all are blank.
 
     Raises:
         UnusableRow: All named cells are blank, or the cell does not hold a whole number of at least 1.

@@ -186,7 +186,10 @@ class Replay:
 
     @property
     def judged_rows(self) -> Booleans:
-        """A mask over the measured runs: True if the result of the run's layout is not known at the start."""
+        """A mask over the measured runs: True for runs that are compared with predictions.
+
+        The results of their layouts are not known at the start of the search.
+        """
         return ~np.isin(self.layout_of_row, self.known)
 
     @property

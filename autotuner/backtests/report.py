@@ -117,7 +117,7 @@ class Rows:
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """Return an object with the runs of all given objects; it is empty if none is given."""
+        """Return one object with the runs of all given objects; it is empty if no object is given."""
         none = cls(measured_s=_NONE, predicted_s=_NONE, relative_error=_NONE, fits=_NONE.astype(bool))
         names = cls.__dataclass_fields__
         return cls(**{name: np.concatenate([getattr(part, name) for part in (none, *parts)]) for name in names})

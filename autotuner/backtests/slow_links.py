@@ -57,7 +57,7 @@ _METHODS = {
 
 
 class Pipeline(NamedTuple):
-    """A pipeline that was measured: its testbed, model and sizes. Rows with equal values share one calibration."""
+    """A pipeline that was measured: its testbed, model and sizes. Rows with equal values share one fitted pass time."""
 
     testbed: str
     model: str
@@ -95,7 +95,7 @@ class Iteration:
 
 
 def read_iteration(row: Row) -> Iteration:
-    """Return the iteration that a row describes.
+    """Return the measured training iteration that a table row describes.
 
     Raises:
         UnusableRow: A value is missing, values contradict each other, or the method is unknown.

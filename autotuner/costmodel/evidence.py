@@ -189,7 +189,7 @@ class Evidence:
         return Where.ELSEWHERE if any(one.model == self.kind for one in comparisons().values()) else Where.NOWHERE
 
     def of_option(self, word: str) -> Where:
-        """Return the closest comparison (``Where``) with measured runs that had one property or one kind of attention.
+        """Return the closest comparison (``Where``) with runs that used a property of layouts or kind of attention.
 
         Args:
             word: Word of the property in a layout's name, such as ``cp``; or the kind of attention, ``LATENT`` or

@@ -46,10 +46,10 @@ half and more. On a busy machine the deeper model may even be the faster one, bu
 
 
 def fit_collectives(points: Iterable[CollectivePoint]) -> tuple[MeasuredCollective, ...]:
-    """Return a start time and a time per byte for each kind of collective and number of ranks.
+    """Return a start time and a time per byte for each measured kind of collective and number of ranks.
 
-    Both times define a line through the measured points of the group, with the smallest relative errors. A group with a
-    single point is left out.
+    Both times define a line through the measured points of this kind and number of ranks, with the smallest relative
+    errors. If there is only a single point, the pair is left out.
     """
     groups: dict[tuple[str, int], list[CollectivePoint]] = {}
     for point in points:
@@ -76,7 +76,9 @@ def _line(points: Sequence[CollectivePoint]) -> MeasuredCollective:
 def fit_core(
     measured: Measurements, collectives: Sequence[MeasuredCollective], fp32_flop_per_s: float
 ) -> CoreTimes | None:
-    """Return the extra times of a CPU core, from timed passes of decoders; None if no passes were timed, as on a GPU.
+    """Return the times of a CPU core besides arithmetic, such as launches, from timed passes of decoders.
+
+    The result is None if no passes were timed, as on a GPU.
 
     Args:
         measured: The measured points of the profile.

@@ -34,7 +34,7 @@ def stack_of(name: ExportFormat) -> str:
 
 @value
 class ExportedFile:
-    """A file that the trainer reads, to be stored under its name."""
+    """A file of an export, with the name under which the trainer looks for it."""
 
     name: str
     text: str
@@ -65,7 +65,7 @@ class Export:
     @property
     @derived
     def label(self) -> str:
-        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
+        """Name of the layout, such as ``tp2 pp4 1f1b mb1``: its degrees above 1 and its non-default options."""
         return str(self.layout)
 
     @property
@@ -161,7 +161,10 @@ class Imported:
     @property
     @derived
     def label(self) -> str:
-        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``, which every command accepts."""
+        """Name of the layout, such as ``tp2 pp4 1f1b mb1``, which every command accepts.
+
+        It shows the degrees above 1 and the options that differ from their defaults.
+        """
         return str(self.layout)
 
     @property

@@ -181,7 +181,7 @@ def shard_group(x: LayoutColumns, cluster: Cluster) -> Group:
 
 
 def replicate_group(x: LayoutColumns, cluster: Cluster) -> Group:
-    """Return the groups of replicas with the same shard. Without sharding, context ranks are replicas, too."""
+    """Return the groups of ranks that hold the same shard (replicas). Without sharding, they include context ranks."""
     replicas, joined = placement.replicate_spreads(_one(x))
     num_ranks, stride = _column(replicas.num_ranks), _column(replicas.stride)
     num_joined = _column(joined.num_ranks)

@@ -294,7 +294,7 @@ class Way:
     """Size in bytes from which the latency is multiplied by 1.4, or by 1.9 on Volta; None: it never is."""
 
     def seconds(self, num_bytes: float) -> float:
-        """Return the seconds that NCCL expects for a collective of ``num_bytes`` bytes."""
+        """Return the seconds that NCCL expects for ``num_bytes`` bytes with this algorithm and protocol."""
         bandwidth, latency_us = self.gb_per_s, self.latency_us
         if self.algorithm is NcclAlgorithm.TREE and self.is_sum:
             shares, size = TREE_SHARES[self.protocol], int(num_bytes) >> 6

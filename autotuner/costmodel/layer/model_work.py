@@ -52,7 +52,7 @@ class ModelWork(Generic[Times]):
 
     @staticmethod
     def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
-        """Return the time of each part of the model, for every combination of options that occurs in the table."""
+        """Return the time of each part of the model, for every combination of options in the table of layouts."""
         few, which = x.distinct(*with_dealing(LAYER_FIELDS, job))
         skips_some = bool((x.recompute_every > 1).any())
         parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
@@ -66,7 +66,7 @@ class ModelWork(Generic[Times]):
         return replace(self, which=self.which[rows])
 
     def for_layouts(self, x: LayoutColumns, row_of: Integers | None = None) -> ModelWork[Times]:
-        """Return the work for the given layouts. Call it before ``on`` and ``whole``.
+        """Return the same work, arranged with one row for each of the given layouts, as ``on`` and ``whole`` need it.
 
         It finds, for each layout, the row with the layout's combination of options and the layers that it does not
         recompute.

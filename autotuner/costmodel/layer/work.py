@@ -79,12 +79,12 @@ class Work(Additive):
 
     @property
     def compute_s(self) -> Floats:
-        """The seconds of computation in both passes, without recomputation, copies to the host and collectives."""
+        """The seconds of a micro-batch's computation in both passes, without recomputation, copies, collectives."""
         return self.matrix_s + self.attention_s + self.pointwise_s + self.host_s
 
     @property
     def total_s(self) -> Floats:
-        """The seconds of computation, recomputation, exposed copies to the host, and exposed collectives."""
+        """The seconds of a micro-batch's computation, recomputation, exposed copies and exposed collectives."""
         # in order, so that a row's total does not depend on how many rows there are
         collectives_last = self.compute_s + self.recompute_s + self.offload_s
         return collectives_last + self.tensor_s + self.context_s + self.expert_s

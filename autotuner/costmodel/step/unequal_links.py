@@ -174,9 +174,9 @@ _AT_ONCE = 1 << 15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTimes:
-    """The seconds that unequal links add to a step, or the whole step's seconds with the adaptive pipeline schedule.
+    """The seconds that unequal links add to a step. With the adaptive schedule: the seconds of the whole step.
 
-    Each layout is one row.
+    The adaptive schedule is a pipeline schedule that is planned around slow links. Each layout is one row.
     """
 
     added_s: Floats

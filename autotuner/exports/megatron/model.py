@@ -87,7 +87,7 @@ _LLAMA_3 = 128_256
 
 # ---------------------------------------------------------------- written
 def write_shapes(job: Job) -> Written:
-    """Return Megatron's settings for the shapes of the model and its sequence length."""
+    """Return Megatron's settings for the shapes of the job's model and for its sequence length."""
     model, seq_len = job.model, job.workload.seq_len
     written: Written = {
         "num_layers": model.num_layers,

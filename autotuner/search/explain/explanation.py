@@ -111,7 +111,7 @@ class Explanation:
     @property
     @derived
     def label(self) -> str:
-        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
+        """Name of the layout, such as ``tp2 pp4 1f1b mb1``: its degrees above 1 and its non-default options."""
         return str(self.layout)
 
 

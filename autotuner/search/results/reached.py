@@ -183,7 +183,7 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
 
 @value
 class RankedTrial(Trial):
-    """A trial with its rank, and the certainty of that rank."""
+    """A trial with its rank in its sweep (1 is the best) and the certainty of that rank."""
 
     rank: Count | None = None
     """Rank from 1 by the sweep's objective; in a list over all sweeps, by MFU. None: the trial has no rank."""
@@ -197,7 +197,7 @@ class RankedTrial(Trial):
 
     @classmethod
     def of_sweep(cls, trial: Trial, request: SweepRequest, known: Mapping[str, Standing]) -> Self:
-        """Return a trial with its rank and with the certainty of the rank.
+        """Return a trial with its rank in its sweep (1 is the best) and with the certainty of the rank.
 
         Args:
             trial: A trial of the sweep.

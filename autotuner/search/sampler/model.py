@@ -82,14 +82,14 @@ class TaskSimilarity:
 
     @classmethod
     def of_one_task(cls, num_factors: int) -> TaskSimilarity:
-        """Return the similarity for a search that uses trials of one task (a job with its trainer) only."""
+        """Return the correlations for a search with trials of a single task (a job with its trainer): all are 1."""
         return cls(factors=np.ones((num_factors, 1, 1)), residual=np.ones((1, 1)))
 
     @classmethod
     def between(
         cls, jobs: Sequence[Job], factors: Iterable[str], transfer: Transfer, trainers: Sequence[str | None] = ()
     ) -> TaskSimilarity:
-        """Return the similarity between several tasks, which differ in job or trainer.
+        """Return the correlations of prediction errors between several tasks. A task is a job with its trainer.
 
         Args:
             jobs: The job of each task. The first one is the job whose layouts are searched.
@@ -166,7 +166,7 @@ class Points:
 
     @property
     def variance(self) -> Floats:
-        """Prior variance of the logarithm of the modelled quantity (step time or peak memory) at each point."""
+        """Prior variance of the modelled log quantity (step time or peak memory) at each point (layout of a task)."""
         variance: Floats = np.square(self.loads).sum(axis=1) + np.square(self.residual)
         return variance
 
@@ -247,7 +247,7 @@ class Prior:
         return Related(points=Points.concatenate([own, related.points]), similarity=related.similarity)
 
     def covariance(self, left: Points, right: Points, similarity: TaskSimilarity | None = None) -> Floats:
-        """Return the prior covariance of the errors of two sets of points: shape (left, right).
+        """Return the prior covariance between the prediction errors of two sets of points: shape (left, right).
 
         A point is a layout in a task (a job with its trainer).
 

@@ -131,7 +131,7 @@ class Alternative:
     @property
     @derived
     def label(self) -> str:
-        """Short text of the layout, such as ``tp2 pp4 1f1b mb1``."""
+        """Name of the layout, such as ``tp2 pp4 1f1b mb1``: its degrees above 1 and its non-default options."""
         return str(self.layout)
 
     @property
@@ -393,9 +393,10 @@ def _steps(layout: Layout, job: Job, broken: Iterable[Reason]) -> Iterator[Layou
 
 
 def distance(one: Layout, other: Layout) -> float:
-    """Return how much two layouts differ: the doublings between their numbers, plus 1 for each other option.
+    """Return how much two layouts differ, as a number: 0 for equal layouts, and more with each difference.
 
-    The two data-parallel degrees are not counted, because they follow from the other degrees.
+    An option that is a number counts by the doublings from one value to the other. Any other option that differs counts
+    1. The two data-parallel degrees are not counted, because they follow from the other degrees.
     """
     total = 0.0
     for field, option in OPTIONS.items():
