@@ -392,6 +392,8 @@ class Autotuner:
     def phases(self, request: PhasesRequest) -> PhasesPlan:
         """Predict the best layout for each phase of a job; raises the errors of ``predict``, too.
 
+        A phase is a part of the training run that has, for example, its own sequence length or batch size.
+
         Raises:
             InvalidInput: A job cannot have these phases.
         """

@@ -236,13 +236,13 @@ class Form:
         return Form(values={**self.values, **changed})
 
     def text(self, name: str, default: str = "") -> str:
-        """Return the text of an element without spaces at its ends; ``default`` if the form has no such element."""
+        """Return the text of a form element without spaces at its ends; ``default`` if the form lacks the element."""
         return self.values.get(name, (default,))[-1].strip()
 
     def how(self, name: str) -> str:
         """Return which values of an option the sweep searches: ``SUITS`` (the default), ``EVERY`` or ``CHOSEN`` ones.
 
-        ``name`` is the path of the option in the request, such as ``space.recompute``.
+        ``name`` is the name of the option, such as ``recompute``.
         """
         return self.text(f"space.{name}", CHOSEN if f"space.{name}.values" in self.values else SUITS)
 

@@ -44,12 +44,12 @@ _Profile = Annotated[
 
 @results_router.get("/answer", responses=problems(404, 422))
 def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
-    """Return the recommended layout, as far as the sweep has measured.
+    """Return the recommended layout of a sweep, as far as the sweep has measured.
 
     The answer has the best layout with its result and the precision of this result, and the probability that it is the
-    best. It also has the layouts that this layout beats, with the gain over each: the present layout, the next ranks,
-    and the best layout without each of its options. It also has the reasons. Each figure is marked as `measured`, as
-    `estimated` from trials on fewer ranks, or as `simulated`.
+    best. It also has the layouts that this layout beats, with the gain over each: the present layout, the layouts that
+    follow in the ranking, and the best layout without each of its options. It also has the reasons. Each figure is
+    marked as `measured`, as `estimated` from trials on fewer ranks, or as `simulated`.
     """
     kept = app.kept_trials.of(sweep.id)
     found = kept.once("answer", lambda: answer(sweep.request, kept.trials))

@@ -89,7 +89,7 @@ def list_runs(
     parent: _Parent = None,
     state: _State = None,
 ) -> Document[RunList]:
-    """List runs of all kinds or of one kind, newest first.
+    """List runs (durable work such as sweeps, checks, plans and gates) of all kinds or of one kind, newest first.
 
     The field `result` of a plan and the trials of an optimizer study (in `progress`) are left out.
     """
@@ -102,11 +102,11 @@ def list_runs(
 
 @router.get("/{run_id}", responses=problems(400, 404, 422))
 def read_run(app: AppOf, run_id: RunId, wait_s: _WaitS = 0.0) -> Document[AnyRun]:
-    """Read a run: its state, its request, its progress, and its result once it has ended.
+    """Read a run, such as a sweep, a check or a plan: its state, request, progress, and result once it has ended.
 
-    `child_id` is the sweep that measures for a gate or for a run of a retune. An optimizer study has its trials with
-    their loss curves, which are stored about once a second. If the run is a plan, the service waits up to `wait_s`
-    seconds until the plan is computed.
+    `child_id` is the sweep that measures for a performance regression gate or for a run of a retune. An optimizer study
+    has its trials with their loss curves, which are stored about once a second. If the run is a plan, the service waits
+    up to `wait_s` seconds until the plan is computed.
     """
     return _read(app, run_id, wait_s)
 

@@ -60,6 +60,8 @@ def list_(server: Server = None, as_json: Json = False) -> None:
 def show_(name: _Name, server: Server = None, as_json: Json = False) -> None:
     """Print the schedule, the layout in use, the baseline and the last outcome of a retune.
 
+    A retune measures a job's layout on a schedule and searches for a better one.
+
     Example: autotuner retune show nightly
     """
     _told(lambda service: service.read_retune(name), server, as_json=as_json)

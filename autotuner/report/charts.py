@@ -162,7 +162,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line through points, from left to right."""
+    """A line in a chart through given points, from left to right."""
 
     points: Sequence[tuple[float, float]]
     look: Look = "measured"
@@ -180,7 +180,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A straight line across the whole plot at one value of an axis, such as a limit, a deadline or a target."""
+    """A straight line across the whole plot of a chart at one value of an axis, such as a limit or a target."""
 
     at: float
     along: Literal["x", "y"]

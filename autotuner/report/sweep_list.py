@@ -55,7 +55,7 @@ class ListPage:
 
 
 def sweep_list_report(listed: ListPage, troubles: Sequence[Trouble], now: float) -> Report:
-    """Return the report of the first page: incidents that need attention, and below them a page of the list of sweeps.
+    """Return the report of the dashboard's home page: incidents that need attention, and below them the list of sweeps.
 
     Args:
         listed: The page of the list.

@@ -100,7 +100,10 @@ class TrialResult:
 
 
 def trial_report(result: TrialResult, explore: Mapping[str, str] | None = None) -> Report:
-    """Return the report of a trial; sections without content are left out.
+    """Return the report of a trial: its result, the parts of its step and memory, and the neighbours of its layout.
+
+    Neighbours are layouts that differ in one option. Further sections, such as loss curves and engine jobs, appear if
+    the trial has them.
 
     Args:
         result: The trial and what is known about it.

@@ -140,7 +140,10 @@ class SweepMachine:
     # ------------------------------------------------------------------ the next trial
     @locked
     def decide(self, now: float) -> Instruction:
-        """Return what to start now while other trials may still run. Requests to cancel or pause are not considered."""
+        """Return the trial or convergence gate to start now, or how the sweep ends. Other trials may still run.
+
+        Unlike ``next``, it does not consider requests to cancel or pause the sweep.
+        """
         if answered := self._gates.answered(self._trials.values()):
             return answered
         if self._spent(now) is None and (gate := self._gates.due(self._leaders())):

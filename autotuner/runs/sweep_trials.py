@@ -364,7 +364,7 @@ class TrialPerformer:
         )
 
     def waits(self, trial: Trial, reason: str | None) -> None:
-        """Store that a trial waits, and why. If ``reason`` is None, store that the wait is over.
+        """Store that a trial waits for devices, and why; if ``reason`` is None, store that the wait is over.
 
         Waiting time does not count as accelerator time.
         """
@@ -382,7 +382,7 @@ class TrialPerformer:
         )
 
     def gate_waits(self, trial: Trial, reason: str | None) -> None:
-        """Record that a convergence gate waits, and store a note with the reason; None: the wait is over.
+        """Record that a convergence gate waits for devices, and store a note with the reason; None: the wait is over.
 
         Waiting time does not count as accelerator time.
         """

@@ -156,7 +156,7 @@ class Tokens:
         expires_at: float | None = None,
         created_by: str = "",
     ) -> tuple[Token, str]:
-        """Store a new token and return it with its text. The text is not stored, so it cannot be shown again.
+        """Store a new API token and return it with its text. The text is not stored, so it cannot be shown again.
 
         ``expires_at`` is in epoch seconds; None: the token does not expire.
 
@@ -183,7 +183,7 @@ class Tokens:
         return token, token_text(token.id, secret)
 
     def all(self) -> Sequence[Token]:
-        """Return all tokens ordered by name, including expired and revoked tokens.
+        """Return all API tokens ordered by name, including expired and revoked tokens.
 
         Among the tokens of one name, the newest comes first.
         """

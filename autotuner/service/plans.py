@@ -50,7 +50,9 @@ class Plans:
         self._idle: list[Worker] = []
 
     def ask(self, request: PlanRequest) -> tuple[PlanRun, bool]:
-        """Return the plan for the request, and True if the plan is new. A new or failed plan is queued.
+        """Return the plan (a comparison of clusters) for the request, and True if the plan is new.
+
+        A new or failed plan is queued.
 
         Raises:
             InvalidInput: There are no clusters to compare, or too many.
@@ -67,6 +69,8 @@ class Plans:
 
     def read(self, plan_id: str, wait_s: float = 0.0) -> PlanRun:
         """Return the plan with that id as soon as it is computed, or as it is after ``wait_s`` seconds.
+
+        A plan is a comparison of clusters for a training run.
 
         Raises:
             NotFound: No caller has asked for this plan, or it was deleted, or another release left it unfinished.

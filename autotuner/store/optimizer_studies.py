@@ -26,7 +26,7 @@ class OptimizerStudyStore(Part):
         idempotency_key: str | None = None,
         caller: Caller = NOBODY_ASKED,
     ) -> tuple[Run, bool]:
-        """Queue a new study and return it with True, or return a stored study with False.
+        """Queue a new optimizer study and return it with True, or return a stored study with False.
 
         A stored study is returned if the same caller created it with the same idempotency key and an equal request.
 

@@ -110,7 +110,10 @@ def _prune(connection: Connection, table: Table, is_old: ColumnElement[bool]) ->
 
 
 def select_thinnable(before: float) -> Select[str]:
-    """Return the query for the id of the sweep that ended first, among those with details that ended by ``before``."""
+    """Return the query for the sweep to remove details of next: it ended first, at ``before`` or earlier.
+
+    The query gives the id of the sweep. Sweeps without details are left out.
+    """
     is_new = or_(sweeps.c.thinned_at.is_(None), sweeps.c.thinned_at < sweeps.c.finished_at)
     ended = sweeps.c.finished_at <= before
     return select(sweeps.c.id).where(ended, is_new).order_by(sweeps.c.finished_at).limit(1)

@@ -107,7 +107,7 @@ class Control:
 
     @classmethod
     def of(cls, field: str, choices: Sequence[Choosable], layout: Layout) -> Self:
-        """Return the control of an option.
+        """Return the control with which the page ``/explore`` changes an option of a layout.
 
         Args:
             field: Field of the layout.
@@ -191,7 +191,7 @@ class Panel:
 
     @classmethod
     def of(cls, answer: WhatIf, job: Job) -> Self:
-        """Return the controls for one layout of a job.
+        """Return all controls of the page ``/explore`` for one layout of a job.
 
         Args:
             answer: The prediction of the layout, or the rules that it breaks.
