@@ -318,7 +318,7 @@ class Judged:
         return self.predicted_s / self.iteration.measured_s - 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the iteration and its error as plain values for JSON."""
+        """Return the measured iteration, its predicted time and its error as plain values for JSON."""
         return {
             "pipeline": str(self.iteration.pipeline),
             "method": self.iteration.method.value,
@@ -376,7 +376,7 @@ class SlowLinkReport:
     """First row that was left out for each reason, in words."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values for JSON."""
+        """Return the errors of all iterations and groups as plain values for JSON."""
         scores = {name: [asdict(score) for score in getattr(self, name)] for name in ("methods", "models", "parts")}
         return {
             "all": {**asdict(self.all), "rows_left_out": dict(self.rows_left_out)},

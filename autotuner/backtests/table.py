@@ -71,7 +71,7 @@ class Run:
 
 
 def read_row(row: Row) -> Run:
-    """Return the measured run that a row describes.
+    """Return the measured run that a table row describes, with its layout and its job.
 
     Raises:
         UnusableRow: A value is missing, values contradict each other, or the row cannot be expressed as a legal layout.
@@ -166,7 +166,7 @@ class Sheet:
 
     @property
     def out_of_memory(self) -> Booleans:
-        """A mask over the runs: True if the run ran out of memory."""
+        """A mask over the measured runs: True if the run ran out of memory, False if it ended with a step time."""
         return np.isnan(self.step_time_s)
 
 

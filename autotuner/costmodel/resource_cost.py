@@ -247,7 +247,7 @@ class PowerColumns:
 
     @property
     def total_w(self) -> Floats:
-        """The power of accelerators, hosts, network and building together, in watts."""
+        """The electric power of a layout's whole job in watts: accelerators, hosts, network and building together."""
         total_w: Floats = self.accelerators_w + self.hosts_w + self.network_w + self.building_w
         return total_w
 
@@ -316,7 +316,7 @@ def footprint_of(
     reached: Measurement | TrialEstimate | None = None,
     power_w: float | None = None,
 ) -> Footprint:
-    """Return the resource cost (power, price, CO2, complexity) of one layout.
+    """Return the resource cost (power, price, CO2, complexity) of one layout, by prediction or results of a trial.
 
     Args:
         layout: A legal layout.

@@ -407,7 +407,7 @@ NEAREST_TO_FP16 = "a layout has no fp16; bf16, which needs the same memory and t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """The settings on the command line of a command that starts DeepSpeed."""
+    """The arguments of a command that starts DeepSpeed, as settings that an import can look up."""
 
     config: Mapping[str, object] = field(default_factory=dict)
     """Values by their path in ``ds_config.json``."""
@@ -429,7 +429,7 @@ class Script:
 
 
 def script_of_command(command: Launched) -> Script:
-    """Return the settings in the arguments of a command that starts DeepSpeed.
+    """Return the arguments of a command that starts DeepSpeed, as settings that an import can look up.
 
     Raises:
         InvalidInput: A value must be a number and is not.

@@ -191,7 +191,7 @@ class Reading(Notes):
         return value
 
     def on(self, name: str, default: bool = False) -> bool:
-        """Return True if a switch is on; ``default`` if the setting is missing."""
+        """Return True if a switch of the configuration is on, False if it is off; ``default`` if it is missing."""
         value = self.settings.switch(name)
         return default if value is None else value
 

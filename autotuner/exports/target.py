@@ -133,7 +133,7 @@ class Notes(list[Note]):
         self.add(NoteKind.IGNORED, setting, detail)
 
     def unknown(self, setting: str, detail: str) -> None:
-        """Add a note on a setting whose meaning for a layout is unknown."""
+        """Add a note on a setting that the import does not know, so that its effect on the layout is unclear."""
         self.add(NoteKind.UNKNOWN, setting, detail)
 
 
@@ -192,7 +192,7 @@ class FormatLimit:
 
 @value
 class Format:
-    """The description of a trainer's configuration format, for people."""
+    """The description of a trainer's configuration format for users: its release, and the options it cannot express."""
 
     format: ExportFormat
     version: str

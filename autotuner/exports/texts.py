@@ -178,7 +178,7 @@ class Made:
 
 @dataclass(slots=True, eq=False)
 class Module:
-    """The functions and imports of a Python module, which is parsed but never run."""
+    """The functions and imports of a Python module with a configuration. The module is parsed but never run."""
 
     functions: Mapping[str, ast.FunctionDef]
     imports: Mapping[str, str]

@@ -75,7 +75,7 @@ class PredictedLayout:
 
     @property
     def mfu(self) -> float:
-        """Predicted MFU, 0..1."""
+        """Predicted MFU, 0..1: useful FLOP per second divided by the peak of the accelerators."""
         return self.prediction.mfu
 
     @property

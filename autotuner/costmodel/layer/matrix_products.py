@@ -166,7 +166,7 @@ class ProductTimes:
 
     @property
     def backward_s(self) -> Floats:
-        """The seconds of the whole backward pass: gradients of inputs and of weights."""
+        """The seconds of the products in the whole backward pass: gradients of inputs and of weights."""
         return self.input_gradient_s + self.weight_gradient_s
 
     def __add__(self, other: ProductTimes) -> ProductTimes:

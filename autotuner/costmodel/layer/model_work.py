@@ -62,7 +62,7 @@ class ModelWork(Generic[Times]):
         return ModelWork(job=job, parts=parts, changes=changes, num_combinations=len(few), which=which)
 
     def rows(self, rows: slice) -> ModelWork[Times]:
-        """Return the work of only some layouts: those in the given rows of the table."""
+        """Return the work of only some layouts: those in the given rows of the table. No time is computed again."""
         return replace(self, which=self.which[rows])
 
     def for_layouts(self, x: LayoutColumns, row_of: Integers | None = None) -> ModelWork[Times]:

@@ -28,7 +28,7 @@ class Passes(Additive):
 
     @property
     def total_s(self) -> Floats:
-        """The seconds of the forward and the backward pass together."""
+        """The seconds of the forward and the backward pass together. The backward pass includes recomputation."""
         return self.forward_s + self.input_s + self.weight_s
 
     def with_sends(self, send_s: Floats) -> Passes:

@@ -101,7 +101,7 @@ class Settings(Reading):
         return default if value is None else value
 
     def choice(self, name: str, default: str, values: Collection[str], *, tells: bool = False) -> str:
-        """Return a setting that must be one of several words.
+        """Return a setting whose value must be one of several words; raise an error for any other word.
 
         Args:
             name: The setting's name.

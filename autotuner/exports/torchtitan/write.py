@@ -74,7 +74,7 @@ _ORDER = ("model", "training", "parallelism", "activation_checkpoint", "compile"
 
 
 def write_0_2(job: Job, layout: Layout) -> Export:
-    """Return the layout as the TOML job file of torchtitan 0.2."""
+    """Return the layout as the TOML job file of torchtitan 0.2, with the environment variables of its launch."""
     flavor = flavor_of(job.model, RELEASE_0_2.version)
     settings: Written = {"model.name": "llama3", "model.flavor": job.model.name}
     if flavor is not None:
@@ -183,7 +183,7 @@ _BACKENDS = {AttentionKernel.FLEX: "flex", AttentionKernel.FLASH: "varlen"}
 
 
 def write_0_3(job: Job, layout: Layout) -> Export:
-    """Return the layout as the Python module of torchtitan 0.3, which has one configuration function."""
+    """Return the layout as a Python module for torchtitan 0.3, whose one function returns the configuration."""
     flavor = flavor_of(job.model, RELEASE_0_3.version)
     named = flavor or Flavor(family="llama3", name=job.model.name)
     base = base_of(named.family, named.name) or "llama3_debugmodel"

@@ -182,7 +182,7 @@ class RankGroups:
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes of the job; the last node may be only partly used."""
+        """Number of nodes of the job. If the ranks do not fill all nodes, the last node is only partly used."""
         return -(-self.world_size // self.ranks_per_node)
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
@@ -193,12 +193,12 @@ class RankGroups:
         return tuple(range(first, min(first + self.ranks_per_node, self.world_size)))
 
     def node_of(self, rank: int) -> int:
-        """Return the index of the node on which a rank runs."""
+        """Return the index, from 0, of the node on which a rank runs. It depends on the layout's rank placement."""
         return rank % self.num_nodes if self.is_dealt else rank // self.ranks_per_node
 
 
 def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
-    """Return the communication groups that one rank belongs to in a legal layout.
+    """Return the communication groups that one rank belongs to in a legal layout, such as its tensor group.
 
     Raises:
         InvalidInput: The layout has no rank with this number.

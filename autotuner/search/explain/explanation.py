@@ -200,7 +200,7 @@ class StagePeak:
     @property
     @derived
     def predicted_bytes(self) -> float:
-        """Predicted peak in bytes: the sum of its parts."""
+        """Predicted peak of the pipeline rank in bytes: the sum of its parts, such as weights and activations."""
         return self.predicted.total_bytes
 
 

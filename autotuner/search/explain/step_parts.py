@@ -93,7 +93,7 @@ class StepParts:
     @property
     @derived
     def predicted_s(self) -> float:
-        """Predicted seconds of the step: the sum of its parts."""
+        """Predicted seconds of the whole step: the sum of its parts."""
         return self.predicted.total_s
 
 

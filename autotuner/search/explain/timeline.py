@@ -67,7 +67,7 @@ class PredictedTimeline:
 def predicted_timeline(
     layout: Layout, job: Job, *, most_actions: int = _WHOLE, most_unfolded: int = 0
 ) -> PredictedTimeline:
-    """Return the simulated timeline of a step of a legal layout.
+    """Return the simulated timeline of a step of a legal layout: when each pipeline rank computes, sends and waits.
 
     Args:
         layout: The layout.

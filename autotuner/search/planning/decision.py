@@ -260,7 +260,7 @@ class Decision:
 
     @property
     def best(self) -> int:
-        """Index of the cluster with the least expected loss."""
+        """Index of the cluster with the least expected loss, which the plan recommends."""
         return int(np.argmin(self.losses))
 
     @property
@@ -289,7 +289,7 @@ class Decision:
         return self._dollars_below(self._losses_once_known())
 
     def chances_best(self) -> Floats:
-        """Return the probability that each cluster turns out to have the least loss."""
+        """Return the probability that each cluster turns out to have the least loss when true run times are known."""
         losses = self._losses_once_known()
         chances: Floats = np.bincount(np.argmin(losses, axis=1), minlength=len(self.belief.own)) / len(losses)
         return chances

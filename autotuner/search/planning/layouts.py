@@ -71,17 +71,17 @@ class Outcome:
 
     @property
     def time_s(self) -> Interval:
-        """Seconds of the whole run, including the time lost by interruptions."""
+        """Seconds of the whole training run with their 80 % interval, including the time lost by interruptions."""
         return Interval.of(self.num_steps * self.step_time_s / self.goodput, self.deviation)
 
     @property
     def cost(self) -> Interval:
-        """Cost of the whole run in US dollars, including interruptions."""
+        """Cost of the whole training run in US dollars with its 80 % interval, including interruptions."""
         return self._scaled(self.footprint.price_per_hour / _S_PER_HOUR)
 
     @property
     def accelerator_hours(self) -> Interval:
-        """Accelerator-hours of the whole run, including interruptions."""
+        """Accelerator-hours of the whole training run with their 80 % interval, including interruptions."""
         return self._scaled(self.cluster.world_size / _S_PER_HOUR)
 
     @property
@@ -100,12 +100,12 @@ class Outcome:
 
     @property
     def step_time_s(self) -> float:
-        """Predicted seconds of one optimizer step."""
+        """Predicted seconds of one optimizer step of the best layout, without interruptions."""
         return self.best.prediction.step_time.total_s
 
     @property
     def mfu(self) -> float:
-        """Predicted MFU of steps that are not interrupted, 0..1."""
+        """Predicted MFU of the best layout in steps that are not interrupted, 0..1."""
         return self.best.prediction.mfu
 
     def _scaled(self, factor: float) -> Interval:

@@ -169,7 +169,7 @@ def each_phase_its_own(phase_s: Floats) -> tuple[int, ...] | None:
 
 
 def course_s(course: tuple[int, ...], phase_s: Floats, switch_s: float, start: int | None = None) -> float:
-    """Return the total seconds of a sequence of layouts, including its switches.
+    """Return the total seconds of all phases if each phase runs with its layout in a sequence, including switches.
 
     Args:
         course: Index of the layout for each phase.

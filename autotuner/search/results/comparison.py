@@ -154,7 +154,7 @@ class ComparedLayout:
 
     @property
     def step_s(self) -> float:
-        """Seconds of the step: the sum of its parts."""
+        """Seconds of the step: the sum of the layout's parts, which are measured or predicted."""
         return sum(part.seconds for part in self.parts)
 
 
@@ -178,7 +178,7 @@ class LayoutComparison:
     items: tuple[ComparedLayout, ...]
 
     def at(self, letter: str) -> ComparedLayout:
-        """Return the compared layout that a letter (A to D) stands for."""
+        """Return the compared layout that a letter (A to D) stands for in the sentences of the comparison."""
         return self.items[LETTERS.index(letter)]
 
 

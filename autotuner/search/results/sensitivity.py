@@ -138,7 +138,7 @@ class Importance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """The influence of each option on the results of the ranked trials of a sweep."""
+    """The influence of each option on the results of a sweep's ranked trials, as shares of the variance."""
 
     num_ranked: int
     """Number of ranked layouts that the figures are computed from."""
@@ -152,7 +152,7 @@ class Choices:
 
 
 def choices(request: SweepRequest, trials: Sequence[Trial]) -> Choices:
-    """Return how much each option mattered among the ranked trials of a sweep.
+    """Return how much each option influences the results (objective values) of a sweep's ranked trials.
 
     Args:
         request: The request of the sweep.

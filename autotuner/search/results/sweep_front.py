@@ -128,7 +128,7 @@ def sweep_front(
     metrics: Sequence[Metric] = (),
     profile: Sequence[Weight] = (),
 ) -> SweepFront:
-    """Return the Pareto front of the ranked trials of a sweep.
+    """Return the Pareto front of a sweep: the ranked trials that no other trial dominates, with the trials behind it.
 
     Args:
         request: The request of the sweep.

@@ -199,7 +199,7 @@ _SAID: Mapping[object, str] = {
 # ---------------------------------------------------------------- the query
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuery:
-    """A query that selects the rows of a table, their order, and the columns."""
+    """A query that selects rows of a sweep's table by conditions, their order, and the columns to show."""
 
     conditions: tuple[Condition, ...] = ()
     """Conditions, all of which a row must meet."""
@@ -212,7 +212,7 @@ class TableQuery:
 
     @classmethod
     def read(cls, where: str = "", sort: str = "", columns: str = "") -> Self:
-        """Return the query that the parameters of a URL describe.
+        """Return the query that the parameters of a URL describe: conditions on rows, sort order and columns.
 
         Args:
             where: Conditions such as ``tp=4 pp>1``; see ``conditions_said``.
@@ -256,7 +256,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableItem:
-    """One row of a sweep's table: a layout with its values."""
+    """One row of a sweep's table in an answer: a layout with its values in the selected columns."""
 
     label: str
     """Short text for the layout."""
@@ -273,7 +273,7 @@ class TableItem:
 
     @classmethod
     def of(cls, row: TableRow, columns: Sequence[Column]) -> Self:
-        """Return the values of a table row in the given columns."""
+        """Return a table row as it appears in an answer, with its values in the given columns."""
         return cls(
             label=str(row.layout),
             source=row.source,
@@ -285,7 +285,7 @@ class TableItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSlice:
-    """One page of the rows of a table that meet a query."""
+    """One page of a sweep's table: rows that meet a query, with the number of such rows on all pages."""
 
     columns: tuple[TableColumn, ...]
     items: tuple[TableItem, ...]
@@ -298,7 +298,7 @@ class TableSlice:
 
     @classmethod
     def of(cls, rows: Sequence[TableRow], query: TableQuery, *, limit: int, offset: int) -> Self:
-        """Return one page of the rows that meet a query.
+        """Return one page of the rows of a sweep's table that meet a query, in the query's order.
 
         Args:
             rows: All rows of the table.

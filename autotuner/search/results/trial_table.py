@@ -61,7 +61,7 @@ class TableRow:
 
     @property
     def step_time_s(self) -> float:
-        """Seconds of a step, measured or estimated, else predicted."""
+        """Seconds of one optimizer step: measured or estimated by a trial, else predicted."""
         return self.prediction.step_time.total_s if self.reached is None else self.reached.step_time_s
 
     @property
@@ -75,7 +75,7 @@ class TableRow:
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens per second of the whole job, measured or estimated, else predicted."""
+        """Tokens per second of the whole job: measured or estimated by a trial, else predicted."""
         return self.prediction.tokens_per_s if self.reached is None else self.reached.tokens_per_s
 
     @property

@@ -85,7 +85,7 @@ class ProxyTrials:
         return sum(count for _, count in self.refused)
 
     def trial_of(self, layout: Layout) -> ScaledTrial:
-        """Return the proxy trial that runs in place of one of the layouts."""
+        """Return the proxy trial that runs in place of one of the layouts: a trial of a smaller layout."""
         depth = int(self.depth[rows_of(self.layouts, layout)[0]])
         found = proxy_trial(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
         assert isinstance(found, ScaledTrial), "only layouts that a trial stands for are kept"

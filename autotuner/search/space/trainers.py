@@ -37,7 +37,7 @@ def _target_of(name: str) -> Target:
 
 
 def trial_rules(trainer: Trainer | None) -> tuple[Rule, ...]:
-    """Return the rules that a layout must keep so that a trial can run it.
+    """Return the rules that a layout must keep so that a trial can run it. A sweep leaves out all other layouts.
 
     Args:
         trainer: The registered trainer that runs trials; None: the product's own training code.
@@ -134,7 +134,7 @@ def offered_by(trainer: Trainer) -> TrainerOffer:
 
 
 def trainer_space(job: Job, trainer: Trainer, target: Target, axes: Axes, *, is_gated: bool = True) -> SearchSpace:
-    """Return the space that a sweep searches with a registered trainer.
+    """Return the space that a sweep searches with a registered trainer: values of the options that the trainer reads.
 
     Args:
         job: The job, with the software stack of the trainer.

@@ -39,7 +39,7 @@ class Cron:
 
     @classmethod
     def read(cls, expression: str, time_zone: str) -> Self:
-        """Check a cron expression that a person wrote, and return it as a ``Cron``.
+        """Check a cron expression that a person wrote, such as ``0 2 * * 1``, and return it as a ``Cron``.
 
         Raises:
             InvalidInput: A field is not legal, no calendar day matches, or there is no such time zone.

@@ -85,7 +85,7 @@ class PredictedGate:
     @property
     @derived
     def is_passed(self) -> bool:
-        """True if the change may be merged."""
+        """True if the change may be merged; False if the gate failed or could not decide."""
         return self.outcome is MfuGateOutcome.PASSED
 
 
