@@ -302,7 +302,7 @@ class BacktestReport:
     """One row that was left out for each reason, in words."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as plain values for JSON: shares as fractions, and null for figures without a value."""
+        """Return all accuracy figures as plain values for JSON: shares as fractions, null for missing figures."""
         return asdict(self)
 
 

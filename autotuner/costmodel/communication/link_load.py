@@ -101,7 +101,9 @@ class NetworkLoad:
 
 
 def network_loads(places: Places, cluster: Cluster, layouts: LayoutColumns | None) -> tuple[NetworkLoad, ...]:
-    """Return the load of each kind of link in the cluster's network; links near the nodes come first.
+    """Return the load of each kind of network link while the groups communicate; links near the nodes come first.
+
+    ``NetworkLoad`` explains the unit: the load of one rank's port.
 
     Args:
         places: The nodes on which the groups' ranks lie.

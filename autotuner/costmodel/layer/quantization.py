@@ -222,8 +222,7 @@ def cast_kernels(x: LayoutColumns, job: Job) -> Floats:
     """Return the number of kernels per pass that round tensors in a dense layer; 0 for layouts without rounding.
 
     Transformer Engine launches 6 such kernels, torchao 8 if the layer is compiled. If it is not compiled, torchao
-    launches six operations for each of eight tensors. Two of the layer's inputs and two of its gradients are rounded by
-    kernels of their own.
+    launches six operations for each of eight tensors.
     """
     rounds = is_one_of(x.precision, NARROW_PRECISIONS)
     eager = 8.0 * 6  # six operations for each of eight tensors

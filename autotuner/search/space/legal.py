@@ -341,10 +341,12 @@ def broken_alone(rule: Rule, choices: _Choices, job: Job) -> npt.NDArray[np.bool
 
 
 def named_without_default(space: SearchSpace) -> list[Rule]:
-    """Return the rules that require an option's default value although the caller's space does not include it.
+    """Return the rules about options without an effect whose default value is not in the caller's space.
 
-    Such a rule applies where the option has no effect with the other values of the layout. If the space includes the
-    default, the rule only removes layouts that are equal to another layout of the space.
+    Such a rule says that an option must have its default value where it has no effect with the other values of the
+    layout. If the space does not include the default, the rule would remove all these layouts, so that the search sets
+    the default itself. If the space includes it, the rule only removes layouts that are equal to another layout of the
+    space.
     """
     return [rule for rule in IDLE_RULES if getattr(_DEFAULT, rule.field) not in _named(space, rule.field)]
 

@@ -107,7 +107,9 @@ def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | No
 
 
 def end_of(result: MfuGateResult, detail: str) -> Finish:
-    """Return the state in which a performance regression gate ends: failed if the gate rejects the change.
+    """Return the state in which a performance regression gate (does a change slow training?) ends.
+
+    The state is failed if the gate rejects the change, cannot decide, or could not run.
 
     Args:
         result: The result of the gate.
@@ -189,7 +191,8 @@ def _measured(
 def gate_announcement(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> Announcement:
     """Return the message about a finished performance regression gate, for the web feed and the webhooks.
 
-    There is one message per gate. Its id is derived from the id of the gate.
+    The gate checks that a change does not slow training. There is one message per gate. Its id is derived from the id
+    of the gate.
 
     Args:
         gate: The run of the gate.

@@ -134,9 +134,9 @@ def is_open(against: Comparison) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The layout in use, and the baseline with which the next run of a scheduled retuning will compare it.
+    """The layout in use, and its earlier runs (the baseline) with which a scheduled retuning compares new runs.
 
-    The baseline has earlier runs of the same layout.
+    A scheduled retuning measures the layout in use again at regular times.
     """
 
     incumbent: Layout | None
