@@ -179,12 +179,12 @@ class Region:
 
     @property
     def tariff_fields(self) -> dict[str, float]:
-        """The fields of a ``Tariff`` that the region decides, with their values."""
+        """The fields of a ``Tariff`` that the region decides (CO2 per kWh, power overhead of buildings), by name."""
         return {name: getattr(self, name) for name in ("co2_kg_per_kwh", "power_usage_effectiveness")}
 
 
 def usual_tariff(accelerator: Accelerator, price_per_accelerator_hour: float) -> Tariff:
-    """Return the usual tariff (spot price, power around the accelerators) for a cluster of this accelerator.
+    """Return the usual tariff of a cluster with this accelerator: spot price, power of hosts, energy of the network.
 
     Args:
         accelerator: Accelerator of the cluster. The power of the host is a share of its highest power.

@@ -19,7 +19,7 @@ A100."""
 
 @value
 class PassTimes:
-    """Measured seconds of one micro-batch in a part of the model: its forward pass and its backward pass."""
+    """Measured seconds that one micro-batch takes in a part of the model, for the forward and the backward pass."""
 
     forward_s: float
     backward_s: float

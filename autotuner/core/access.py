@@ -28,7 +28,12 @@ def check_name(name: str) -> None:
 
 
 class Scope(StrEnum):
-    """A scope of a caller: the actions that the caller may do. Each scope includes the scopes before it."""
+    """The scope of a caller, which decides the requests that the caller may make.
+
+    Each scope includes the scopes before it. With ``read``, a caller may look, predict, explain and export. With
+    ``run``, a caller may also use accelerators and store descriptions. With ``admin``, a caller may also see and change
+    the objects of all callers.
+    """
 
     READ = "read"  # may look, predict, explain and export
     RUN = "run"  # may also use accelerators (start, change and end runs), and store descriptions
@@ -54,7 +59,7 @@ class Quota:
 
     @property
     def is_limiting_sweeps(self) -> bool:
-        """True if the quota limits sweeps, so that each new sweep has to be checked."""
+        """True if the quota limits unfinished sweeps or accelerator-hours, so that each new sweep has to be checked."""
         return self.unfinished_sweeps is not None or self.accelerator_hours_per_day is not None
 
 
@@ -105,8 +110,8 @@ def hours_allowed(quota: Quota, usage: Usage, asked: float | None, *, frees_in_s
         quota: Quota of the caller.
         usage: Present usage of the caller.
         asked: Accelerator-hours in the budget of the new sweep; None: the budget does not limit them.
-        frees_in_s: Function from a number of hours to the seconds until this many more hours are free, because earlier
-            usage is then older than a day. It returns None if only the end of a sweep can free them.
+        frees_in_s: Function that returns the seconds until a given number of further hours is free, because earlier
+            usage is then older than a day. It returns None if hours become free only when a sweep ends.
 
     Raises:
         InvalidInput: The budget exceeds the whole quota of a day.
@@ -216,7 +221,7 @@ class Token:
 
 @value
 class TokenCreate:
-    """A request for a new token, which a person or a program will use."""
+    """A request for a new token. A person or a program sends the token with each request to identify itself."""
 
     name: Annotated[str, MinLen(1), MaxLen(MAX_NAME)]
     """Name of the person or program that uses it; a name may have several tokens, and owns what they make."""

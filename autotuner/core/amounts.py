@@ -119,7 +119,7 @@ def read_tokens(field: str, text: str) -> int:
 
 
 def read_minutes(field: str, text: str) -> float:
-    """Return the seconds in a number of minutes that a person typed.
+    """Return the seconds in a number of minutes that a person typed: ``2.5`` becomes 150.0.
 
     Raises:
         InvalidInput: The text is not a number.

@@ -98,7 +98,7 @@ class Announcement:
 
 
 class PayloadFormat(StrEnum):
-    """The format of the body that is posted to a webhook."""
+    """The format of the body that is posted to a webhook: ``json`` for programs, ``slack`` for Slack messages."""
 
     JSON = "json"
     SLACK = "slack"
@@ -122,7 +122,7 @@ class Webhook:
 
 @value
 class WebhookCreate:
-    """A request to add a webhook."""
+    """A request to add a webhook: an address to which the service posts announcements of finished sweeps and more."""
 
     name: Key
     """Unique name of the webhook."""
@@ -166,14 +166,17 @@ class WebhookCreated:
 
 @value
 class DeliveryProgress:
-    """The progress of one delivery: the attempts so far to deliver one announcement to one webhook."""
+    """The progress of one delivery: the number of attempts so far to post one announcement to one webhook."""
 
     num_attempts: int = 0
 
 
 @value
 class DeliveryRun(Run):
-    """The durable run that delivers one announcement to one webhook; ``subject`` is the name of the webhook."""
+    """The durable run (background work that survives restarts) that delivers one announcement to one webhook.
+
+    ``subject`` is the name of the webhook.
+    """
 
     kind: Literal["delivery"] = "delivery"
     request: Announcement
@@ -181,7 +184,10 @@ class DeliveryRun(Run):
 
 
 class DeliveryState(StrEnum):
-    """The state of a delivery."""
+    """The state of a delivery: ``pending``, ``delivered``, or ``dead`` after too many failed attempts.
+
+    A person may send a dead delivery again.
+    """
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -221,10 +227,10 @@ class WebhookAnswer:
     @property
     @derived
     def is_accepted(self) -> bool:
-        """True if the receiver accepted the post."""
+        """True if the receiver accepted the post, that is, answered with an HTTP status from 200 to 299."""
         return self.status is not None and HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property
     def is_gone(self) -> bool:
-        """True if the receiver answered that it never wants another post."""
+        """True if the receiver answered with the HTTP status 410 (gone), so that it never wants another post."""
         return self.status == HTTPStatus.GONE

@@ -99,7 +99,7 @@ def dealt(
 
 
 def strata(longest: int) -> tuple[int, ...]:
-    """Return the longest length of each stratum: equally wide ranges of sequence lengths from 0 to ``longest``."""
+    """Return the longest length of each stratum: four equally wide ranges of sequence lengths from 0 to ``longest``."""
     return tuple(longest * (i + 1) // NUM_STRATA for i in range(NUM_STRATA))
 
 

@@ -168,7 +168,7 @@ class LinearAttention:
 
     @property
     def core_keys(self) -> float:
-        """The number of keys per query for which ordinary attention needs as many FLOP as this recurrence.
+        """The number of keys at which ordinary attention needs as many FLOP per query as linear attention's recurrence.
 
         The recurrence is counted chunk by chunk, as kernels compute it. In each chunk, a kernel multiplies keys by
         keys, solves for the two matrices of the update, and multiplies queries by keys and scores by values. From chunk
@@ -179,7 +179,7 @@ class LinearAttention:
 
     @property
     def core_flop_per_token(self) -> int:
-        """The forward FLOP of the recurrence per token: each head's matrix is read twice and written once.
+        """The forward FLOP per token of the recurrence, which reads the matrix of each head twice and writes it once.
 
         Source: arXiv 2412.06464, equation 10, token after token.
         """

@@ -10,7 +10,7 @@ from autotuner.core.value import value
 
 
 class CaveatKind(StrEnum):
-    """The kinds of caveats that an answer with predictions may carry."""
+    """The kinds of caveats (warnings) that an answer with predictions may carry, such as a link with a known fault."""
 
     COMPARED = "compared"  # predictions for this kind of model were compared with runs on this stack and device
     NEVER_COMPARED = "never_compared"  # predictions for this kind of model were not compared on this stack and device
@@ -40,7 +40,7 @@ class CaveatKind(StrEnum):
 
 @value
 class Caveat:
-    """One warning for the reader of a prediction. Its kind decides which of its fields have a value."""
+    """One warning for the reader of a prediction. Its kind decides which of the other fields have a value."""
 
     kind: CaveatKind
     subjects: tuple[str, ...] = ()

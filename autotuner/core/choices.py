@@ -152,7 +152,11 @@ class CollectiveAlgorithm(Choice):
 
 
 class CollectiveHierarchy(Choice):
-    """The levels of a collective among data-parallel ranks: one for all, or one inside and one between nodes."""
+    """The number of levels of a collective among data-parallel ranks: one (``flat``) or two (``two_level``).
+
+    A collective with two levels runs inside each node, then between nodes with a part of the bytes, and then inside
+    each node again.
+    """
 
     FLAT = 0, "flat"  # one collective among all
     TWO_LEVEL = 1, "two_level"  # inside nodes, then between nodes with a part of the bytes, then inside nodes again
@@ -237,7 +241,7 @@ class BatchBalance(Choice):
 
 
 class ExportFormat(StrEnum):
-    """The formats that a layout can be exported to."""
+    """The formats that a layout can be exported to, such as arguments of Megatron-LM or a JSON file of DeepSpeed."""
 
     MEGATRON_LM = "megatron-lm"  # command-line arguments
     MEGATRON_BRIDGE = "megatron-bridge"  # section.field=value overrides of a recipe

@@ -120,7 +120,10 @@ class Cluster:
 
     @property
     def source(self) -> Literal["measured", "simulated"]:
-        """The word that tells where results of trials on this cluster come from: ``measured``, or ``simulated``."""
+        """The word that tells where results of trials on this cluster come from: ``measured``, or ``simulated``.
+
+        Results are simulated if the engine of the cluster is ``simulated``, which runs nothing.
+        """
         return "simulated" if self.engine == SIMULATED else "measured"
 
     @property
@@ -130,7 +133,7 @@ class Cluster:
 
     @property
     def num_link_ends(self) -> int:
-        """The number of places that links connect: nodes or, in a cluster of one node, accelerators."""
+        """The number of ends that links can have, that is, of nodes or, in a cluster of one node, of accelerators."""
         return self.num_nodes if self.num_nodes > 1 else self.accelerators_per_node
 
     @property
@@ -153,7 +156,11 @@ class Cluster:
         return rank // self.ranks_per_link_end
 
     def health_between(self, one: int, other: int) -> LinkHealth | None:
-        """Return the known state of the link between two ends; None if the link is nominal or the ends are equal."""
+        """Return the known state of the link between two ends; None if the link is nominal or the ends are equal.
+
+        The ends are numbers of nodes or, in a cluster of one node, of accelerators. A state of the single link comes
+        before a state of all links of its class.
+        """
         if one == other:
             return None
         ends = (min(one, other), max(one, other))
@@ -195,8 +202,8 @@ class Cluster:
     def accelerators_per_domain(self) -> int:
         """The number of neighbouring ranks that NVLink joins: the ranks of one node, or of several nodes in one domain.
 
-        A job that is larger than one NVLink domain takes the same number of nodes from each of several domains. This
-        number is the largest one that divides the number of nodes of the job: a job of 32 nodes with 4 accelerators
+        A job that is larger than one NVLink domain takes equally many nodes from each of several domains: the largest
+        number that fits into a domain and divides the number of nodes of the job. A job of 32 nodes with 4 accelerators
         each takes 16 of the 18 nodes of each domain. NVIDIA's launchers ask Slurm for such segments (``segment`` in
         scripts/performance/executors.py of NeMo 2.4 and in Megatron-Bridge). If the number is smaller than half of a
         domain, the job fills whole domains one after the other.

@@ -34,7 +34,7 @@ class CheckRequest:
 
 @value
 class CheckLine:
-    """One event of a cluster check, as a sentence without a full stop."""
+    """One event of a cluster check: its time, and a sentence without a full stop."""
 
     at: float
     """Time of the event, in epoch seconds."""
@@ -43,7 +43,7 @@ class CheckLine:
 
 @value
 class CheckFindings:
-    """The results so far of a cluster check."""
+    """The results of a cluster check so far: its events, and the measured links, collectives and trial."""
 
     lines: tuple[CheckLine, ...] = ()
     """Events in order. The ``detail`` of the run says how the check ended."""
@@ -67,7 +67,7 @@ class CheckFindings:
 
 @value
 class ClusterCheck:
-    """A cluster to check, and the options of the check."""
+    """The request of a check run: the cluster as it was stored when the check was requested, and the options."""
 
     cluster: Cluster
     """The cluster as it was stored when the check was requested."""
@@ -83,7 +83,10 @@ class ClusterCheck:
 
 @value
 class CheckRun(Run):
-    """The durable run that checks a cluster; ``subject`` is the name of the cluster."""
+    """The durable run (background work that survives restarts) that checks a cluster.
+
+    ``subject`` is the name of the cluster.
+    """
 
     kind: Literal["check"] = "check"
     request: ClusterCheck

@@ -101,7 +101,7 @@ class LayoutColumns(LayoutOptions):
         return LayoutColumns({name: getattr(self, name) for name in names} | changed)
 
     def distinct(self, *names: str) -> tuple[LayoutColumns, Integers]:
-        """Return the distinct combinations of the named columns, and for each row the index of its combination.
+        """Return the distinct combinations of values in the named columns, and the number of each row's combination.
 
         Returns:
             A table with one row per combination, and an array with one number per row of this table: the row of its

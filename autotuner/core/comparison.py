@@ -15,7 +15,7 @@ from autotuner.core.value import Count, NonNegative, PositiveShare, Rare, value
 
 @value
 class RunGroup:
-    """Repeated runs of one layout in one session, under the same conditions."""
+    """Repeated runs of one layout under the same conditions, all of them from one session (one sweep)."""
 
     rates: tuple[float, ...]
     """Tokens per second of each run, in order. MFU is proportional to this rate if all runs have the same reference
@@ -34,7 +34,10 @@ class RunGroup:
 
 @value
 class SequentialTest:
-    """The thresholds of a sequential test, which repeats runs until it can decide or reaches the most runs."""
+    """The thresholds of a sequential test: runs of a candidate are repeated until the test decides.
+
+    A test that has not decided after ``max_runs`` runs of the candidate stays undecided.
+    """
 
     tolerance: NonNegative = 0.02
     """Slowdown that is accepted, as a fraction, even if the test is certain of it."""
@@ -68,7 +71,11 @@ class SequentialTest:
 
 
 class Decision(StrEnum):
-    """The possible results of a comparison of a candidate with a reference."""
+    """The possible results of comparing a candidate with a reference: ``slower``, ``not_slower``, ``undecided``.
+
+    ``slower`` means slower by more than the tolerance and the noise. ``undecided`` means that the runs scatter too much
+    for their number.
+    """
 
     SLOWER = "slower"  # by more than the tolerance, and outside the noise
     NOT_SLOWER = "not_slower"

@@ -40,12 +40,13 @@ second."""
 
 
 def function_key(x: Layout) -> Mapping[str, Any]:
-    """Return numbers that describe the function that a layout trains: layouts with equal numbers train the same one.
+    """Return numbers that identify the function that a layout trains. Layouts with equal numbers train the same one.
 
-    The result has the values of all options that are not numerically equivalent. It also has what decides how these
-    options round or average: for a lossy exchange of gradients the number of replicas; for a clip of gradients before
-    they are averaged, the number of ranks and the limits of the buckets, because each bucket is clipped by itself; and
-    for 8 bits or fewer the number of tensor-parallel ranks, because the parts of a matrix share one scale.
+    The result has the values of all options that may make training not numerically equivalent. It also has numbers on
+    which the rounding or averaging by these options depends. For a lossy exchange of gradients, this is the number of
+    replicas. For a clip of gradients before they are averaged, it is the number of ranks. For a clip in buckets, it is
+    also the limits of the buckets, because each bucket is clipped by itself. For 8 bits or fewer, it is the number of
+    tensor-parallel ranks, because the parts of a matrix share one scale.
 
     For a table of layouts the values are columns.
     """
@@ -63,9 +64,10 @@ def function_key(x: Layout) -> Mapping[str, Any]:
 
 
 def trains_no_better(x: Layout, other: Layout) -> Any:
-    """Return True if ``x`` cannot train better than ``other``: the same function, with as much exchange or less.
+    """Return True if ``x`` cannot train better than ``other``, and so fails each convergence gate that ``other`` fails.
 
-    If ``other`` fails a convergence gate, ``x`` would fail as well. For tables of layouts the result is a column.
+    This is so if both layouts train the same function, and the replicas of ``x`` exchange as much as those of ``other``
+    or less. For tables of layouts the result is a column.
     """
     mine, theirs = function_key(x), function_key(other)
     compared = [_compare(name)(mine[name], theirs[name]) for name in mine]
@@ -204,7 +206,7 @@ class GateResult:
     the candidate was gated itself."""
 
     def having_cost(self, accelerator_hours: float) -> GateResult:
-        """Return the result with this cost in accelerator-hours."""
+        """Return a copy of the result with its cost set to this number of accelerator-hours."""
         return replace(self, accelerator_hours=accelerator_hours)
 
     def shared(self, number: int, why: str) -> GateResult:

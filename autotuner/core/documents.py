@@ -197,7 +197,7 @@ Document: TypeAlias = Annotated[T, _Strict()]
 
 @dataclass(frozen=True, slots=True)
 class GivenFields:
-    """A mark for a field that holds part of a dataclass as a mapping: only the fields that the caller gave."""
+    """A mark for a field that holds a mapping with some fields of a dataclass: only the fields that the caller gave."""
 
     cls: type[Any]
 
@@ -326,7 +326,14 @@ _IN_SHORT: dict[type[Any], Described] = {}
 
 
 def write_in_short(cls: type[Any], described: Described) -> None:
-    """Register the short form in which callers may write values of a type. The catalog calls this function."""
+    """Register the short form in which callers may write values of a type.
+
+    The catalog calls this function, because only the catalog knows the names that a short form may contain.
+
+    Args:
+        cls: Type of the values.
+        described: The short form: the function that expands it, and the fields that may hold a name.
+    """
     _IN_SHORT[cls] = described
 
 

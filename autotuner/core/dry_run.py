@@ -25,7 +25,7 @@ class DryRunRequest:
 
 @value
 class HeldBytes:
-    """The bytes of a rank's tensors, by kind, at the moment of its peak. The parts sum to ``peak_bytes``."""
+    """The bytes of a rank's tensors by kind, at the moment when they need most memory. They sum to ``peak_bytes``."""
 
     parameters_bytes: float
     """Bytes of the model that the rank keeps between steps."""
@@ -98,7 +98,7 @@ class DryRun:
     @property
     @derived
     def fullest_rank(self) -> int:
-        """The number of the rank with the highest peak."""
+        """The number of the rank with the highest peak memory."""
         return self.fullest.rank
 
 

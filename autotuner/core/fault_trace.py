@@ -23,7 +23,7 @@ _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9}
 
 @value
 class Fault:
-    """A change in the state of one link (slow, narrow or dead). It lasts until the next fault of the same link."""
+    """A change in the state of one link (delay, bandwidth or failure), which lasts until the link's next fault."""
 
     step: CountFromZero
     """Step at which the link enters this state, counted from 0 at the first step under the trace."""
@@ -94,7 +94,7 @@ class FaultTrace:
 
     @property
     def ends(self) -> tuple[LinkEnds, ...]:
-        """The links that have a fault at some step, each as the numbers of its two ends."""
+        """The links that have a fault at some step, each as the numbers of the nodes or accelerators at its ends."""
         return tuple(sorted({fault.health.ends for fault in self.faults if fault.health.ends}))
 
     def links_at(self, step: int) -> tuple[LinkHealth, ...]:

@@ -79,7 +79,7 @@ class KnownWorker:
 
 @value
 class WorkerStanding:
-    """The state of a worker process that runs sweeps."""
+    """A worker process that runs sweeps: its release, its last report, and the sweep that it runs now."""
 
     name: str
     """Name of the worker."""

@@ -36,7 +36,7 @@ BF16_PARTS = ("matrix_s", "attention_s", "recompute_s", "bubble_s")
 
 @value
 class PartFactor:
-    """A correction factor for one part of a step, in addition to the common factor of the whole step."""
+    """A correction factor for the predicted time of one part of a step, on top of the factor of the whole step."""
 
     part: str
     """Name of the part of a step: a field of ``StepTime``, or ``BF16_ON_CORES``."""
@@ -93,9 +93,9 @@ class Calibration:
 
     @property
     def bf16_on_cores(self) -> float:
-        """The additional factor for layouts that compute in bf16 on CPU cores; 1.0 if it is not known.
+        """The additional correction factor for layouts that compute in bf16 on CPU cores; 1.0 if it is not known.
 
-        It multiplies the factors of the parts of a step that ``BF16_PARTS`` lists.
+        The times of the parts of a step that ``BF16_PARTS`` lists are multiplied by it.
         """
         return self._beside(BF16_ON_CORES)
 
@@ -105,7 +105,7 @@ class Calibration:
 
 @value
 class Job:
-    """The fixed inputs when a layout is chosen: model, cluster, workload, and the software stack.
+    """The inputs that stay fixed while a layout is chosen: model, cluster, workload and software stack.
 
     Raises:
         InvalidInput: The sequence is longer than the model's learned positions.
@@ -207,7 +207,10 @@ class SwitchCost:
     """Rate at which the whole job writes or reads a checkpoint; None: a published or measured value."""
 
     def known_for(self, job: Job) -> SwitchCost:
-        """Return the cost with its missing values replaced by defaults for the job's kind of accelerator."""
+        """Return the cost with a default for its restart time or storage bandwidth if one of them is None.
+
+        The defaults depend on the kind of the job's accelerators, and the bandwidth also on their number.
+        """
         on_cores = job.cluster.accelerator.kind == "cpu"
         restart_s = _CORES_RESTART_S if on_cores else _RESTART_S
         each = _CORES_STORAGE_BYTES_PER_S if on_cores else _STORAGE_BYTES_PER_S

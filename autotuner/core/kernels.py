@@ -16,7 +16,7 @@ from autotuner.core.value import Count, NonNegative, Positive, PositiveShare, Se
 
 @value
 class GemmLaw:
-    """The constants of a law for the time of matrix products on one device in one precision."""
+    """The constants of a law (a formula) for the time of matrix products on one device in one precision."""
 
     peak_flop_per_s: Positive
     """Dense peak of matrix products."""
@@ -66,7 +66,7 @@ class GemmLaw:
 
 @value
 class FusedPass:
-    """The constants of one direction (forward or backward) of a fused attention kernel (scores stay on chip)."""
+    """The constants of the forward or the backward pass of a fused attention kernel, which keeps scores on the chip."""
 
     product_share: PositiveShare
     """Share of the dense peak that the matrix products of the pass reach."""
@@ -83,7 +83,7 @@ class FusedPass:
 class UnfusedAttention:
     """The constants of an attention kernel that writes the scores to memory between two batched matrix products.
 
-    Masked scores are computed, too.
+    Such a kernel also computes the scores that the causal mask hides.
     """
 
     forward_bytes: NonNegative
@@ -94,7 +94,7 @@ class UnfusedAttention:
 
 @value
 class AttentionLaw:
-    """The constants of laws for the time of attention on one device in one precision, by attention kernel."""
+    """The constants of the laws (formulas) for the time of attention on one device in one precision, by kernel."""
 
     products: GemmLaw
     """Law of the batched products of unfused kernels. It also states the peak, the bandwidth and the size of an
@@ -107,7 +107,7 @@ class AttentionLaw:
 
 @value
 class KernelLaws:
-    """The laws for the time of all kernels of one accelerator."""
+    """The laws (formulas) for the time of matrix products and of attention on one accelerator, by precision."""
 
     gemm: Mapping[Precision, GemmLaw]
     """Law of matrix products for each precision. Formats that the hardware lacks are missing."""

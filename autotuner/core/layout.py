@@ -67,8 +67,8 @@ class LayoutOptions:
 
     Neighbouring rank numbers belong to one tensor group. After the tensor axis come the context, data shard and data
     replicate axes, and pipeline is the outermost axis; ``rank_order`` swaps the last two axes. Because the ranks of a
-    tensor group have neighbouring numbers, the group stays inside a node. An option that has no effect with the other
-    options keeps its default. Therefore two layouts that run in the same way are equal.
+    tensor group have neighbouring numbers, the group stays inside a node. An option that has no effect together with
+    the values of the other options keeps its default. Therefore two layouts that run in the same way are equal.
     """
 
     data_parallel_replicate_degree: Option[Degree] = degree(
@@ -640,7 +640,7 @@ class Layout(LayoutOptions):
     def needs_passed_gate(self) -> bool:
         """True if the layout must pass a convergence gate before it is ranked.
 
-        Such layouts have replicas that exchange less than their gradients, or that clip their gradients early.
+        The replicas of such layouts exchange less than their gradients, or clip their gradients before averaging them.
 
         Layouts with 8-bit or 4-bit formats are ranked before their gate, because such formats are known to train about
         as well.
@@ -667,7 +667,10 @@ class Layout(LayoutOptions):
         return [spec.name for spec in _NOT_EQUIVALENT if getattr(self, spec.name) in spec.not_equivalent]
 
     def shows(self, name: str) -> bool:
-        """Return True if the layout's name shows the value of the option with this name."""
+        """Return True if the layout's name shows the value of the option with this name.
+
+        A name leaves out most options that have their default value.
+        """
         spec = OPTIONS[name]
         if name == "data_parallel_shard_degree" and self.shard_level != ShardLevel.NONE:
             return True  # also a single one: context ranks share with it

@@ -111,7 +111,7 @@ CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_a
 
 @value
 class MeasuredCollective:
-    """The measured time of a collective, for one kind and one number of ranks: a start time plus a time per byte."""
+    """The measured time of one kind of collective on one number of ranks: a start time plus a time per byte."""
 
     kind: CollectiveKind
     num_ranks: int
@@ -178,7 +178,7 @@ _MAD = 1.4826
 
 @value
 class LinkNorm:
-    """The typical delay and bandwidth of nominal links, and the limits beyond which a link counts as degraded."""
+    """The typical delay and bandwidth of links that are not degraded, and the limits from which a link is degraded."""
 
     delay_s: float
     """Typical delay of links that are not degraded."""

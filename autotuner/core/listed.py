@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @value
 class Listed(Generic[T]):
-    """A page of a list: some of its items, in order, and the number of all items."""
+    """A page of a list: some of the list's items in order, and the total number of items."""
 
     items: tuple[T, ...]
     total: int

@@ -71,7 +71,7 @@ def _of_a_million(per_hour: float, tokens_per_s: float) -> float:
 
 
 class LinkEventKind(StrEnum):
-    """The kinds of events about links in a running pipeline."""
+    """The kinds of events about links and ranks in a running pipeline, such as a slow link or a new plan."""
 
     LINK_SLOW = "link_slow"  # a link between stages delays messages
     LINK_RECOVERED = "link_recovered"
@@ -83,7 +83,10 @@ class LinkEventKind(StrEnum):
 
 @value
 class LinkEvent:
-    """An event of a running pipeline, at one step: a slow link or rank was found, or a new plan was made."""
+    """An event of a running pipeline at one step: a link or rank became slow or recovered, or the plan changed.
+
+    The plan is the order in which the pipeline ranks run their passes.
+    """
 
     step: int
     """Number of the trial's step, counted as in its step reports."""
@@ -123,7 +126,7 @@ class StepReport:
 
 @value
 class PhaseTimes:
-    """The mean seconds of each phase of a measured step, on the rank that is slowest in this phase."""
+    """The mean seconds of a measured step by phase (passes, gradient sync, optimizer), each on its slowest rank."""
 
     forward_backward_s: Reported
     """Time of the forward and backward passes, with the communication inside them and the pipeline's idle time."""
@@ -245,9 +248,9 @@ class Measurement:
     def step_time_error_s(self) -> float:
         """Half the width of the 95 % interval of the step time, in seconds.
 
-        If there are too few steps for an interval, it is estimated from the quartiles. The quartiles of normally
-        distributed times lie 1.349 standard deviations apart, and a median of n times has a standard error of 1.253 /
-        sqrt(n) standard deviations (any table of order statistics).
+        If there are too few steps for an interval, the half width is estimated from the quartiles. The quartiles of
+        normally distributed times lie 1.349 standard deviations apart, and a median of n times has a standard error of
+        1.253 / sqrt(n) standard deviations (any table of order statistics).
         """
         if self.step_time_interval_s is not None:
             return self.step_time_interval_s
@@ -306,7 +309,10 @@ class MeasuredStretch:
 
 @value
 class RobustMeasurement:
-    """The results of a trial's steps under a fault trace (injected link faults), including new plans and their cost."""
+    """The results of a trial's steps under a fault trace (injected link faults).
+
+    The steps include those in which the pipeline plans its order of passes anew, and the cost of the new plans.
+    """
 
     step_time_s: Positive
     """Mean time of all steps of the trace. It is a mean and not a median, so that slow steps count fully."""

@@ -262,7 +262,10 @@ class Peak:
 
 @value
 class Seen:
-    """Observations of the ranks of a trial, apart from its steps. The fields are those of ``Measurement``."""
+    """Observations of a trial besides its steps, such as the peak memory of each rank.
+
+    The fields have the same meaning as those of ``Measurement``.
+    """
 
     peak_bytes: tuple[int, ...]
     """Peak bytes of each rank that reported a peak."""

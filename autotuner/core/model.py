@@ -268,7 +268,7 @@ class TransformerSpec:
 
     @property
     def num_input_parameters(self) -> int:
-        """The number of parameters before the first layer: token embeddings, learned positions and their norm."""
+        """The number of parameters before the first layer: token embeddings, learned positions and embedding norm."""
         positions = self.num_learned_positions * self.hidden_size
         norm = self._norm_parameters(self.hidden_size) if self.embedding_norm else 0
         return self.embedding_parameters + positions + norm
@@ -439,6 +439,6 @@ class ModelSize:
 
     @classmethod
     def of(cls, model: TransformerSpec) -> Self:
-        """Return the size of this model."""
+        """Return the size of this model: its number of parameters, and of those that are active for one token."""
         num_active = model.num_active_parameters
         return cls(name=model.name, num_parameters=model.num_parameters, num_active_parameters=num_active)

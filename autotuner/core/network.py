@@ -41,7 +41,7 @@ class PathKind(Enum):
 
 @value
 class Port:
-    """A network port of a node."""
+    """A network port of a node: its bandwidth, and the accelerators that are nearest to it."""
 
     name: str
     """Name of the port on the node: ``mlx5_0``."""

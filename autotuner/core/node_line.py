@@ -103,7 +103,7 @@ class NodeEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untagged:
-    """A line in no known form, such as an error of the engine, or a Python traceback of a node without torch."""
+    """A line of output in no known form, such as an engine's error or a Python traceback of a node without torch."""
 
     text: str
 

@@ -57,8 +57,8 @@ class Metric(StrEnum):
     def is_rate(self) -> bool:
         """True if the metric is a rate: a value per step divided by the step time.
 
-        The metric of an objective must be a rate. Other metrics count only next to a rate, in a profile or a Pareto
-        front.
+        The metric of an objective must be a rate. Other metrics count only next to a rate, in a profile (a weighted
+        product of metrics) or in a Pareto front.
         """
         return self not in (Metric.SIMPLICITY, Metric.ROBUSTNESS)
 
@@ -228,7 +228,8 @@ WORTHWHILE_GAIN = 0.01
 class Weight:
     """The weight of one metric in a profile (a weighted product of metrics).
 
-    The metric's value is raised to the power of its weight, divided by the sum of all weights.
+    The exponent of the metric in the product is its weight, divided by the sum of the weights of all metrics that are
+    rates.
     """
 
     metric: Metric
@@ -300,7 +301,7 @@ def _typed_front(field: str, text: str) -> Any:
 
 @value
 class Objective:
-    """The objective of a sweep: the value that it maximises, computed from a metric or from a profile of several.
+    """The objective of a sweep: one metric, or a weighted product of several metrics (a profile), to maximise.
 
     Example:
         >>> Objective(metric=Metric.TOKENS_PER_DOLLAR).is_speed
@@ -362,7 +363,7 @@ class Objective:
         return any(metric.reads_footprint for metric in self.metrics)
 
     def worth_per_step(self, job: Job, footprint: Footprint | None = None) -> float:
-        """Return the number that gives a layout's objective value when it is divided by the layout's step time.
+        """Return the number that, divided by a layout's step time, gives the layout's value of the objective.
 
         If the footprint has columns, the result is a column.
 

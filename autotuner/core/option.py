@@ -190,7 +190,7 @@ class OptionSpec:
 
     @property
     def values(self) -> tuple[int, ...]:
-        """Return all values of a switch or a choice; empty for a number."""
+        """Return all values of an option that is a switch (on or off) or a choice; empty if the option is a number."""
         if self.kind is Kind.SWITCH:
             return (False, True)
         return tuple(cast("type[Choice]", type(self.default))) if self.kind is Kind.CHOICE else ()
@@ -276,6 +276,8 @@ def degree(word: str = "", *, searched: tuple[int, ...] | None = ALL, **known: A
 def pipeline_option(default: Value, **known: Any) -> Option[Value]:
     """Return a dataclass field that declares an option about the pipeline.
 
+    The field is an ``option`` with the topic ``PIPELINE``, on which the cost of a pipeline rank depends.
+
     Args:
         default: Default value of the option.
         **known: Other arguments of ``option``.
@@ -284,7 +286,9 @@ def pipeline_option(default: Value, **known: Any) -> Option[Value]:
 
 
 def collective_option(default: Value, *, enters: CostPart = CostPart.LAYER, **known: Any) -> Option[Value]:
-    """Return a dataclass field that declares an option about collectives.
+    """Return a dataclass field that declares an option about collectives of data-parallel ranks.
+
+    The field is an ``option`` with the topic ``DATA`` and the communication layer ``COLLECTIVES``.
 
     Args:
         default: Default value of the option.
@@ -297,6 +301,8 @@ def collective_option(default: Value, *, enters: CostPart = CostPart.LAYER, **kn
 
 def exchange_detail(default: Value, **known: Any) -> Option[Value]:
     """Return a dataclass field that declares a detail of the exchange between replicas (``gradient_sync``).
+
+    The field is an ``option`` with the topic ``DATA``, on which only the cost of the whole step depends.
 
     Args:
         default: Default value of the option.

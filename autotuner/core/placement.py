@@ -20,10 +20,7 @@ from autotuner.core.value import Count, value
 
 
 class Place(NamedTuple):
-    """The coordinates of a rank on the grid of a layout's axes.
-
-    Shard ranks and context ranks share one axis, on which context ranks are innermost.
-    """
+    """The coordinates of a rank on the grid of a layout's axes: pipeline stage, replica, shard and tensor rank."""
 
     stage: int
     replica: int

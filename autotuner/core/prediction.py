@@ -149,7 +149,7 @@ def _sum(parts: Sequence[Number]) -> Number:
 
 @value
 class Prediction(Generic[Number, Index, Flag]):
-    """The cost model's prediction for one layout, or for many as columns. It is never a measurement."""
+    """The cost model's prediction for one layout, or for many layouts as columns. It is never a measurement."""
 
     step_time: StepTime[Number]
     memory: Memory[Number, Index]

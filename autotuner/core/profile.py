@@ -282,7 +282,10 @@ def knows_links(profile: DeviceProfile, cluster: Cluster) -> bool:
 
 
 def profiled(cluster: Cluster, profile: DeviceProfile) -> Cluster:
-    """Return the cluster with constants and degraded links from a profile, in place of its described constants."""
+    """Return the cluster with the constants and the degraded links that a profile measured.
+
+    They replace the constants of the accelerator and the links, and the link states, in the cluster's description.
+    """
     measured = replace(
         cluster,
         accelerator=_accelerator(cluster.accelerator, profile),

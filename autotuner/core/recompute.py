@@ -11,7 +11,8 @@ from autotuner.core.value import value
 class LayerPart(Enum):
     """One operation of a layer's forward pass. The same member also names the result of the operation.
 
-    If tensor ranks split a layer, each block gathers its input before its first products and reduces its result.
+    If tensor ranks split a layer, each of its two blocks (attention and feed-forward) gathers its input before its
+    first products, and reduces its result.
     """
 
     ATTENTION_NORM = "attention_norm"
@@ -97,7 +98,7 @@ class RecomputePolicy(Enum):
 
 @cache
 def recomputed(policies: tuple[RecomputePolicy, ...]) -> Recomputed:
-    """Return the recomputation that several policies together cause."""
+    """Return the operations that the backward pass repeats under all of these recomputation policies together."""
     return reduce(Recomputed.__or__, (_MEANING[policy] for policy in policies), Recomputed())
 
 

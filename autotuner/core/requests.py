@@ -99,7 +99,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BareJob:
-    """A request with a model, a cluster and a workload."""
+    """A request about a job: a model, a cluster and a workload. Several other requests add fields to these three."""
 
     model: Named[TransformerSpec]
     """Model: the name of a stored or catalog model, or an object: our own fields, a ``base`` of the catalog with

@@ -12,7 +12,7 @@ from autotuner.core.value import value
 
 
 class RunState(StrEnum):
-    """The states of a run."""
+    """The states of a run: queued, running or paused; after its end complete, cancelled or failed."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -37,7 +37,7 @@ OPEN = (RunState.QUEUED, RunState.RUNNING)
 
 
 class Stop(StrEnum):
-    """The reasons why a worker must stop working on a run."""
+    """The reasons why a worker must stop working on a run: a user's request, its own shutdown, or a lost lease."""
 
     CANCEL = "cancel"
     PAUSE = "pause"
@@ -49,7 +49,8 @@ class Stop(StrEnum):
 class Lease:
     """The right of one worker to write to one run. It lasts a limited time, and the worker renews it.
 
-    A lease that two readings show unchanged was not renewed between them.
+    Each renewal changes the lease. If a lease does not change for ``lease_s`` seconds, another worker may take over the
+    run.
     """
 
     run_id: str
@@ -116,7 +117,7 @@ class Finish:
 
 @value
 class NewRun:
-    """A run that is to be put into the queue."""
+    """A new run (background work that survives restarts), with the values that the store needs to queue it."""
 
     id: str
     kind: str
@@ -187,7 +188,7 @@ class Run:
 
     @property
     def is_cancel_requested(self) -> bool:
-        """True if somebody asked to cancel the run."""
+        """True if somebody asked to cancel the run, so that its worker has to stop."""
         return self.wanted is Stop.CANCEL
 
 
@@ -211,7 +212,7 @@ RENEWALS_PER_LEASE = 4
 
 
 class StopReason(StrEnum):
-    """The reasons why a sweep may end."""
+    """The reasons why a sweep may end, such as a used-up budget, no further expected gain, or an error."""
 
     TRIAL_BUDGET = "trial_budget"
     TIME_BUDGET = "time_budget"

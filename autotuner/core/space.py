@@ -122,9 +122,10 @@ rejects a layout, it also rejects every layout that sends less."""
 
 
 def exchange_ladder(named: Mapping[str, Values | None]) -> dict[str, Values]:
-    """Return default values for details of lossy exchanges that the caller did not name, but whose exchange was named.
+    """Return default values to try for each detail of a lossy exchange that the caller left open.
 
-    For example, a caller who names DiLoCo gets default periods to try.
+    In a lossy exchange, replicas send less than their gradients. Only the exchanges that the caller named count. For
+    example, a caller who names DiLoCo but no period gets default periods to try.
 
     Args:
         named: Axes of the search space that the caller named, with the values to try.

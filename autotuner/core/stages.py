@@ -26,7 +26,10 @@ MOST_PIECES = 8
 
 
 def num_pieces(num_bytes: int) -> int:
-    """Return the number of pieces into which a tensor of this size is cut, so that transfers can overlap."""
+    """Return the number of pieces into which a two-level collective cuts a tensor of this size.
+
+    The transfer of one piece inside nodes then overlaps with the transfer of another piece between nodes.
+    """
     return min(max(num_bytes // PIECE_BYTES, 1), MOST_PIECES)
 
 
@@ -79,7 +82,7 @@ def layers_per_stage(x: Layout, num_layers: int) -> int:
 def with_layers_per_stage(model: TransformerSpec, layout: Layout, num_layers: int) -> TransformerSpec:
     """Return the model with another number of layers, so that a middle pipeline stage has ``num_layers`` layers.
 
-    The other stages have as many layers more or fewer than a middle stage as before.
+    The first and the last stage still differ from a middle stage by as many layers as before.
     """
     missing = (layers_per_stage(layout, model.num_layers) - num_layers) * layout.num_stages
     return model.with_num_layers(model.num_layers - missing)

@@ -114,7 +114,10 @@ arXiv 2101.11075.
 
 @value
 class OptimizerSpace:
-    """The values that an optimizer study may try."""
+    """The values that an optimizer study may try for the optimizer, its settings, the batch size and the ranks.
+
+    An optimizer study looks for the values with which a training reaches a target loss fastest.
+    """
 
     optimizers: tuple[OptimizerName, ...] = tuple(OptimizerName)
     learning_rate: Range | None = None
@@ -199,7 +202,7 @@ class PruneReason:
 
 @value
 class OptimizerTrial:
-    """One trial of an optimizer study, as it is stored."""
+    """One trial of an optimizer study, as it is stored: the training of one candidate towards the target loss."""
 
     id: str
     study_id: str
@@ -234,7 +237,7 @@ class OptimizerTrial:
 
 @value
 class StudyBudget:
-    """The limits that end a study."""
+    """The limits of an optimizer study: number of candidates, sequences per candidate, and accelerator-hours."""
 
     num_trials: Count = 30
     """Most candidates that the study tries."""
@@ -310,7 +313,7 @@ def _part(cluster: Cluster, world_size: int) -> Cluster:
 
 @value
 class StudyProgress:
-    """The trials of a study so far."""
+    """The trials of a study so far, and the parts of its search space that cannot be tried."""
 
     trials: tuple[OptimizerTrial, ...]
     """Trials of the study by number."""
@@ -320,7 +323,10 @@ class StudyProgress:
 
 @value
 class StudyRun(Run):
-    """The durable run of an optimizer study, with its trials as of the moment when it was read."""
+    """The durable run (background work that survives restarts) of an optimizer study.
+
+    Its trials are those that the study had when the run was read.
+    """
 
     kind: Literal["study"] = "study"
     request: OptimizerStudyRequest
@@ -329,7 +335,7 @@ class StudyRun(Run):
 
     @property
     def trials(self) -> Sequence[OptimizerTrial]:
-        """The trials of the study in the order of their numbers; empty in a list of studies."""
+        """The trials of the study in the order of their numbers; empty if the study is an item of a list of studies."""
         return () if self.progress is None else self.progress.trials
 
     @property

@@ -41,7 +41,7 @@ from autotuner.core.value import (
 
 @value
 class Rerun:
-    """A request to run a trial of a sweep again."""
+    """A request to run a trial of a sweep again, until ``num_runs`` trials of the same layout have finished."""
 
     number: CountFromZero
     """Number of the trial to run again."""
@@ -80,7 +80,10 @@ class Interventions:
 
 @value
 class Prospects:
-    """An estimate of the improvement from more trials of a sweep, made with its last chosen trial or at its end."""
+    """An estimate of the improvement that more trials would bring to a sweep.
+
+    The sweep makes it anew each time that its search chooses a trial, and at its end.
+    """
 
     num_candidates: CountFromZero
     """Number of legal layouts that the sweep may try. Each of them is predicted."""
@@ -303,7 +306,7 @@ def _require_whole_decoder(request: SweepRequest) -> None:
 
 @value
 class Demand:
-    """The parts of a sweep's request that people may change while the sweep runs."""
+    """The parts of a sweep's request that people may change while the sweep runs: its budget and its reruns."""
 
     budget: Budget
     reruns: tuple[Rerun, ...] = ()
@@ -323,7 +326,10 @@ class SweepResult:
 
 @value
 class SweepRun(Run):
-    """The durable run of a sweep: its state, its first request, and its present demand."""
+    """The durable run (background work that survives restarts) of a sweep.
+
+    ``request`` never changes. ``demand`` has the parts of it that people may change, with their present values.
+    """
 
     kind: Literal["sweep"] = "sweep"
     request: SweepRequest
@@ -373,7 +379,7 @@ class Sweep:
 
 @value
 class BestSoFar:
-    """A trial whose value was better than the values of all trials before it."""
+    """A trial that was better than all trials before it, with the value of the objective that it reached."""
 
     number: int
     value: float
@@ -382,7 +388,7 @@ class BestSoFar:
 
 @value
 class Progress:
-    """The parts of its budgets that a sweep has used so far."""
+    """The parts of its budget that a sweep has used so far: number of trials, time and accelerator-hours."""
 
     fraction: float
     """Used share of the budget that is nearest to its end, 0..1; 1 for a finished sweep."""

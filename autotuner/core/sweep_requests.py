@@ -63,7 +63,7 @@ _STOP, _GATED, _TEST = Topic("When to stop"), Topic("Convergence gate"), Topic("
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCreate(PredictedJobRequest):
-    """A request to start a sweep."""
+    """A request to start a sweep: its job, the layouts to try, its objective, and the limits that end it."""
 
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values that each axis may take; an axis left out takes the default that suits the cluster."""
@@ -103,7 +103,7 @@ class SweepCreate(PredictedJobRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetChange:
-    """A request to change the budget of a sweep."""
+    """A request to change the budget of a sweep. Limits that the request leaves out stay as they are."""
 
     budget: Annotated[GivenLimits, _STOP]
     """Limits that replace the present ones. Each limit holds for the whole sweep, including what it has already used. A

@@ -76,7 +76,7 @@ class Input:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that a web address may use for the input: its own name, and two forms of the field's name."""
+        """The names that a web address may use for the input: its own, the field's, and a short form of the field's."""
         return (self.name, _short(self.path[-1]), self.path[-1])
 
     @cached_property

@@ -19,7 +19,7 @@ from autotuner.core.value import Count, CountFromZero, Positive, Share, derived,
 
 
 class FailureKind(StrEnum):
-    """The kinds of failures of a trial."""
+    """The kinds of failures of a trial, such as running out of memory (``oom``), a timeout or a crash."""
 
     OOM = "oom"
     TIMEOUT = "timeout"
@@ -90,7 +90,10 @@ class EngineJob:
         return max(0.0, min(ends, default=now) - self.submitted_at)
 
     def over(self, now: float) -> EngineJob:
-        """Return the job with an ended phase. If nobody recorded the end of the job, it counts as ended at ``now``."""
+        """Return the job as one that is over: unchanged if it is over already, otherwise ended at ``now``.
+
+        The time ``now`` is in epoch seconds. It counts as the end of a job whose end nobody recorded.
+        """
         return self if self.phase.is_over else replace(self, phase=EngineJobPhase.ENDED, ended_at=now)
 
 
@@ -191,7 +194,10 @@ def _steps(trial: Trial, gate: LossGate) -> float | None:
 
 
 class TrialState(StrEnum):
-    """The states of a trial."""
+    """The states of a trial: queued, running or waiting for devices; then complete, pruned, failed or cancelled.
+
+    A pruned trial was ended early, because it was too slow.
+    """
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -259,7 +265,7 @@ Outcome = Measurement | TrialFailure | Stopped
 
 @value
 class Waiting:
-    """The reason why a started trial has no devices yet, and the time since when it waits."""
+    """The reason why a started trial has no devices yet, and the time when its wait began."""
 
     reason: str
     """Reason why the trial waits, as a sentence without a full stop."""
@@ -400,7 +406,10 @@ class Trial:
 
     @property
     def job_goes_on(self) -> bool:
-        """True if a job of the trial still waits or runs on an engine. A worker that resumes then starts no new job."""
+        """True if a job of the trial still waits or runs on an engine.
+
+        A worker that takes over the trial then watches this job, and starts no new one.
+        """
         return any(not job.phase.is_over for job in self.jobs)
 
     def accelerator_hours(self, now: float) -> float:
@@ -415,7 +424,11 @@ class Trial:
         return self.worked_s(now) * self.ran.world_size / 3600 + gate_hours
 
     def worked_s(self, now: float) -> float:
-        """Return the seconds for which the latest attempt has used devices of the service's machine until ``now``."""
+        """Return the seconds until ``now`` (epoch seconds) for which the trial's latest attempt has used its devices.
+
+        The number is for a trial on the service's own machine; on an engine, the trial's ``jobs`` record their own
+        times.
+        """
         if self.started_at is None:
             return 0.0
         if self.waiting is not None:

@@ -104,7 +104,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,63}")
 class Trainer:
     """A trainer (a training program) that the operator has registered, so that sweeps can measure it.
 
-    Only the operator's settings know how it is started.
+    The command that starts the trainer is only in the operator's settings.
     """
 
     name: str
@@ -367,7 +367,7 @@ class TrialSpec:
 
 @value
 class NodeTask:
-    """A task that runs on every node of a job: a trial, the command of a trainer, or a module that measures."""
+    """A task that runs on every node of a job: a trial, the command of a trainer, or a module that measures nodes."""
 
     job_name: str
     """Name that marks each process of the task (``AUTOTUNER_ATTEMPT_ID``)."""

@@ -76,7 +76,7 @@ class Baseline:
     @property
     @derived
     def num_runs(self) -> int:
-        """The number of runs of the baseline, over all sessions."""
+        """The number of runs of the baseline, in all of its groups of runs."""
         return sum(len(group.rates) for group in self.runs)
 
 
@@ -103,7 +103,7 @@ class MfuGateRequest:
 
 @value
 class GateRunRequest:
-    """The complete request of a performance gate's run, with the baseline at that time."""
+    """The complete request of a performance gate's run, with the baseline as it was when the gate was requested."""
 
     gate: MfuGateRequest
     """Gate that the caller requested."""
@@ -116,7 +116,11 @@ class GateRunRequest:
 
 
 class MfuGateOutcome(StrEnum):
-    """The possible outcomes of a performance regression gate."""
+    """The possible outcomes of a performance regression gate.
+
+    ``passed`` and ``failed`` say whether the change is fast enough. The other outcomes say why the gate could not
+    decide: too much noise, no baseline, an error, or a cancel request.
+    """
 
     PASSED = "passed"
     FAILED = "failed"
@@ -128,7 +132,7 @@ class MfuGateOutcome(StrEnum):
 
 @value
 class MfuGateResult:
-    """The result of a performance regression gate."""
+    """The result of a performance regression gate: its outcome, the measured runs, and changes of the environment."""
 
     outcome: MfuGateOutcome
     findings: ChallengeFindings | None = None
@@ -141,7 +145,10 @@ class MfuGateResult:
 
 @value
 class GateRun(Run):
-    """The durable run of a performance regression gate; ``subject`` is the name of its baseline."""
+    """The durable run (background work that survives restarts) of a performance regression gate.
+
+    ``subject`` is the name of the gate's baseline.
+    """
 
     kind: Literal["gate"] = "gate"
     request: GateRunRequest
@@ -242,7 +249,7 @@ class Retune:
 
 
 class Trigger(StrEnum):
-    """The reasons why a run of a retune started."""
+    """The reasons why a run of a retune started: its schedule, a person, a new environment, or changed links."""
 
     CRON = "cron"
     CAUGHT_UP = "caught_up"  # due while no worker was running
@@ -252,7 +259,11 @@ class Trigger(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The possible results of a run of a retune."""
+    """The possible results of a run of a retune, which compares the layout in use with earlier runs and other layouts.
+
+    The run found no better layout, found a better one, found that the layout in use has become slower, or could not
+    run.
+    """
 
     UNCHANGED = "unchanged"
     BETTER_FOUND = "better_found"
@@ -277,7 +288,7 @@ class StepChange:
 
 @value
 class RetuneOutcome:
-    """The result of a finished run of a retune."""
+    """The result of a finished run of a retune: the verdict, the measured runs, and possible causes of a change."""
 
     verdict: Verdict
     findings: ChallengeFindings | None = None
@@ -324,7 +335,10 @@ class RetuneRunRequest:
 
 @value
 class RetuneRun(Run):
-    """One durable run of a retune; ``subject`` is the name of the retune."""
+    """One durable run (background work that survives restarts) of a retune, which is a sweep on a schedule.
+
+    ``subject`` is the name of the retune.
+    """
 
     kind: Literal["retune"] = "retune"
     request: RetuneRunRequest

@@ -49,7 +49,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class OrNull:
-    """A mark on the type of a float that may be NaN, such as a loss that diverged. JSON has null for it."""
+    """A mark on the type of a float that may be NaN, such as a loss that diverged. In JSON, NaN becomes null."""
 
 
 @dataclass(frozen=True, slots=True)

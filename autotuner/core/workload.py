@@ -66,7 +66,7 @@ class LengthDistribution:
         return self.moment(1)
 
     def moment(self, power: int) -> float:
-        """Return the mean of the lengths raised to a power. The time of attention grows with the power 2."""
+        """Return the mean of ``length ** power`` over all sequences. The time of attention grows with the power 2."""
         total = sum(w * float(length) ** power for length, w in zip(self.lengths, self.weights, strict=True))
         return total / sum(self.weights)
 

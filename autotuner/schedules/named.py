@@ -198,7 +198,11 @@ def _fold(rank: int, p: int, m: int) -> Iterator[Action]:
 
 
 def check_sizes(num_ranks: int, num_micro_batches: int, stages_per_rank: int = 1) -> None:
-    """Raise ``InvalidInput`` unless every size of a schedule is 1 or more."""
+    """Check that all sizes of a schedule are 1 or more: its numbers of ranks, micro-batches and stages per rank.
+
+    Raises:
+        InvalidInput: A size is below 1.
+    """
     sizes = {"num_ranks": num_ranks, "num_micro_batches": num_micro_batches, "stages_per_rank": stages_per_rank}
     for name, value in sizes.items():
         if value < 1:

@@ -34,10 +34,10 @@ from autotuner.schedules.simulate import PassTimes
 def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
     """Return the number of forwards that each stage runs before its first backward, so that delays of links are hidden.
 
-    The last stage runs 1. Each earlier stage runs ``2 + ceil(c / F)`` more than the next one, plus ``extra_slack``:
-    ``c`` is the delay of the link between them, and ``F`` is the forward time of the earlier stage. Without delays the
-    result is the warm-up of ZB-H2. Slack is the number of forwards that a stage is ahead of the next stage. Each unit
-    of slack beyond the first hides a delay of about one forward (``absorbed_delay_s``).
+    The last stage runs 1 forward. Each earlier stage runs ``2 + ceil(c / F)`` more than the next one, plus
+    ``extra_slack``: ``c`` is the delay of the link between them, and ``F`` is the forward time of the earlier stage.
+    Without delays the result is the warm-up of ZB-H2. Slack is the number of forwards that a stage is ahead of the next
+    stage. Each unit of slack beyond the first hides a delay of about one forward (``absorbed_delay_s``).
 
     Args:
         times: Times of passes and delays of links, with one stage per rank.
@@ -58,7 +58,7 @@ def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:
 def even_warm_up(num_stages: int, most_on_first: int) -> tuple[int, ...]:
     """Return warm-ups (forwards before the first backward) of all stages, which fall evenly to 1 on the last stage.
 
-    If the difference does not divide evenly, the first links get one more.
+    If the difference does not divide evenly, the warm-up falls by one more over each of the first links.
 
     Args:
         num_stages: Number of stages.
@@ -84,10 +84,11 @@ def within(warm_up_counts: Sequence[int], most_in_flight: Sequence[int]) -> tupl
 
 
 def absorbed_delay_s(slack: int, forward_s: float, input_s: float) -> float:
-    """Return the longest link delay that lengthens a step by no more than this delay itself.
+    """Return the longest link delay that slack hides, so that it lengthens a step only once, by the delay itself.
 
-    The slack hides all other occurrences of such a delay in a step. If a delay is longer, its excess is added twice for
-    every round of the first stage's warm-up. The formula assumes that weight gradients can be deferred.
+    A step sends many times over a link. The slack hides all of these delays but one. If a delay is longer than the
+    result, its excess is added twice for every round of the first stage's warm-up. The formula assumes that weight
+    gradients can be deferred.
 
     Args:
         slack: Number of forwards that the sending stage runs ahead of the receiving stage, as ``warm_up`` counts them.

@@ -142,7 +142,7 @@ def _peak(actions: tuple[Action, ...], releasing: tuple[Kind, ...]) -> int:
 
 
 class Step(NamedTuple):
-    """One action of a schedule, with its number, its rank, the action that it waits for, and its channel for sends."""
+    """One action of a schedule: its number and rank, the action that it waits for, and the channel that it sends on."""
 
     number: int
     """Number of the action. Actions are counted rank by rank."""

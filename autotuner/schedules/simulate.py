@@ -54,7 +54,7 @@ BLOCKING_IN_TURN = Transport(blocks=True, shares_link=True)
 def delegated(num_delegates: int, *, overhead_s: float = 0.0, copy_s: float = 0.0) -> Transport:
     """Return the transport in which other processes (delegates) send and receive for a rank.
 
-    If a stage sends every ``t`` seconds, enough delegates are ``num_delegates >= (delay + overhead_s) / t``.
+    If a stage sends once every ``t`` seconds, it needs ``(delay + overhead_s) / t`` delegates, rounded up.
 
     Args:
         num_delegates: Delegates per neighbour and direction.

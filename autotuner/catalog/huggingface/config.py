@@ -144,7 +144,7 @@ def family(*bases: Table, **fields: Any) -> Table:
     """Return a table that says how to read each field of a family of models: a value, or a function that reads it.
 
     Args:
-        *bases: Tables whose entries are added. If two tables have an entry for a field, the first table counts.
+        *bases: Tables whose entries are added. If two tables have an entry for a field, the last table counts.
         **fields: Entries that come first and replace entries of the bases.
     """
     return fields | {field: entry for base in bases for field, entry in base.items() if field not in fields}
@@ -278,7 +278,7 @@ def per_head(config: Config, hidden: str, heads: str) -> int:
 
 
 def untold_modules(config: Config) -> tuple[str, ...]:
-    """Return a sentence that says which other modules (vision, audio) are not counted; empty if there are none."""
+    """Return a sentence about parts of the model (vision, audio) that are not counted; empty if there are none."""
     which = " and ".join(word for word in ("vision", "audio") if config.has(f"{word}_config"))
     sentence = (
         f"only the language model is counted and predicted, without the {which} tower and the "

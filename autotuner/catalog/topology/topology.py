@@ -209,14 +209,16 @@ def sockets_of(pairs: Iterable[tuple[object, object]], accelerators: Iterable[in
 
 
 def nvlink_mesh(num_links: int, num_peers: int) -> tuple[int, tuple[str, ...]]:
-    """Return the number of accelerators that NVLink joins to each one directly, without a switch, and a note about it.
+    """Return the number of other accelerators that NVLink joins to each one without a switch, and a note about it.
 
-    Returns:
-        The number of peers, and a tuple with one note; 0 and an empty tuple if the links form no mesh.
+    Without a switch, the links of an accelerator are divided among the others, so that their number is limited.
 
     Args:
         num_links: Number of NVLinks between two accelerators.
         num_peers: Number of other accelerators that each accelerator is linked to.
+
+    Returns:
+        ``num_peers`` and a tuple with one note (a sentence); 0 and an empty tuple if the links form no such mesh.
     """
     if num_peers < 2 or num_links * num_peers > _MOST_NVLINKS:
         return 0, ()

@@ -69,7 +69,8 @@ _ENDS = 2
 def smallest_end(x: Layout, job: Job) -> int:
     """Return the number of layers of the first or the last pipeline stage, whichever has fewer layers.
 
-    If the layout takes no layers from these stages, the result is the number of layers of the last stage.
+    Both stages have as many layers as a middle stage, minus the number that the layout takes from them
+    (``first_stage_less_layers``, ``last_stage_less_layers``).
     """
     share = layers_per_stage(x, job.model.num_layers)
     return share - maximum(x.first_stage_less_layers, x.last_stage_less_layers)
