@@ -176,7 +176,7 @@ class Accelerator:
         return self.measured_bandwidth_bytes_per_s or _STREAMING_SHARE * self.memory_bandwidth_bytes_per_s
 
     def peak_flop_per_s(self, precision: Precision) -> float:
-        """Return the dense peak of a number format, in FLOP/s; 0.0 if the hardware lacks the format.
+        """Return the dense peak of matrix products in a number format, in FLOP/s; 0.0 if the hardware lacks it.
 
         Example:
             >>> from autotuner.catalog.hardware import load_accelerator

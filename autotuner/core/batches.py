@@ -48,7 +48,7 @@ def dealing_ranks(layout: Layout, devices_per_node: int) -> int:
     """Return the number of data-parallel ranks in a group that exchanges sequences to balance the batch.
 
     The layout may state this number. Otherwise it is the number of data-parallel ranks in one node. If that number does
-    not divide the number of all data-parallel ranks, the result is the largest number that divides both.
+    not divide the number of all data-parallel ranks, the result is their greatest common divisor.
 
     Args:
         layout: The layout.

@@ -148,8 +148,8 @@ class LinearAttention:
     def projected_size(self) -> int:
         """The width of all projections of a token: the convolved part, the gate, and two numbers per value head.
 
-        If ``gate_rank`` is above 0, gates and forgetting rates come from smaller projections. Then the convolved part
-        is followed by one number per value head and two vectors with ``gate_rank`` elements.
+        If ``gate_rank`` is above 0, gates and forgetting rates come from smaller projections. Then the projections are
+        the convolved part, one number per value head, and two vectors with ``gate_rank`` elements.
         """
         if self.gate_rank:
             return self.convolved_size + self.num_value_heads + 2 * self.gate_rank

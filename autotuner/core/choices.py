@@ -58,7 +58,7 @@ class Choice(IntEnum):
 
 
 class PipelineSchedule(Choice):
-    """The pipeline schedule: the order in which a pipeline rank runs forward and backward passes."""
+    """The pipeline schedule: the order in which a pipeline rank runs forward and backward passes, such as ``1f1b``."""
 
     GPIPE = 0, "gpipe"
     ONE_F_ONE_B = 1, "1f1b"
@@ -87,7 +87,7 @@ class Recompute(Choice):
 
 
 class AttentionKernel(Choice):
-    """The implementation of scaled dot-product attention."""
+    """The kernel that computes scaled dot-product attention, such as FlashAttention-2 (``flash``)."""
 
     MATH = 0, "math"  # two batched products; scale, mask and softmax each pass over the scores
     EFFICIENT = 1, "efficient"  # xformers
@@ -127,7 +127,10 @@ class Fp8Recipe(Choice):
 
 
 class ContextExchange(Choice):
-    """The way in which ranks that split the sequence exchange data in attention."""
+    """The way in which ranks that split a sequence exchange keys and values: ring, all-gather or all-to-all.
+
+    With ``all_to_all``, they exchange parts of the sequence for attention heads, and back.
+    """
 
     RING = 0, "ring"  # keys and values are sent around a ring, arXiv 2310.01889
     ALL_GATHER = 1, "all_gather"  # every rank gets all keys and values, arXiv 2407.21783 section 3.3.2
@@ -135,7 +138,7 @@ class ContextExchange(Choice):
 
 
 class OptimizerKernel(Choice):
-    """The kind of kernels that run the AdamW update of the parameters."""
+    """The kernels that run the AdamW update: one for all operations (``fused``), or one per operation (``foreach``)."""
 
     FUSED = 0, "fused"  # one kernel for all elements and operations
     FOREACH = 1, "foreach"  # one kernel per operation, over lists of tensors
@@ -196,9 +199,10 @@ class RankPlacement(Choice):
 
 
 class GradientSync(Choice):
-    """The data that data-parallel replicas exchange, and how often.
+    """The data that data-parallel replicas exchange, and how often: whole gradients in each step (``full``), or less.
 
-    All members except ``FULL`` are lossy: they are not numerically equivalent to plain training.
+    All members except ``FULL`` are lossy: they are not numerically equivalent to plain training. They send parts of a
+    momentum in each step, or parameters every few steps.
     """
 
     FULL = 0, "full"  # every gradient, every step

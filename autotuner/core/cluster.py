@@ -15,7 +15,10 @@ from autotuner.core.value import Count, FromOne, NonNegative, value
 
 @value
 class Tariff:
-    """The prices of accelerator-hours and energy, the power of hosts, network and cooling, and the CO2 of each kWh."""
+    """The prices of accelerator-hours and energy of a cluster, the CO2 of each kWh, and the power of its other parts.
+
+    Other parts than accelerators are hosts, network and the building with its cooling.
+    """
 
     spot_price_per_accelerator_hour: NonNegative = 0.0
     """Price in US dollars of an accelerator-hour that the provider may interrupt; 0 if there is none."""
@@ -172,10 +175,11 @@ class Cluster:
         return replace(self, link_health=(*self.link_health, *links))
 
     def resized(self, *, num_nodes: int | None = None, accelerators_per_node: int | None = None) -> Self:
-        """Return the cluster with another size. Known states of links stay if the links still exist.
+        """Return the cluster with another size. Known states (faults) of links stay if the links still exist.
 
         The ends of links are nodes or, in a cluster of one node, accelerators. If the change turns one kind of end into
-        the other, the states of single links are dropped, and only the states of whole link classes stay.
+        the other, the states of single links are dropped, and only the states of whole link classes (``intra_node``,
+        ``inter_node``) stay.
 
         Args:
             num_nodes: New number of nodes; None: as before.
@@ -233,7 +237,7 @@ class Cluster:
         return self.wired_link(self.wiring.limiting_path(range(0, group_size * stride, stride)))
 
     def wired_link(self, path: PathKind) -> Link:
-        """Return the link between two accelerators of a node whose shortest connection is of the given kind.
+        """Return the link between two accelerators of one node that are joined by this kind of connection.
 
         Args:
             path: Kind of the connection, such as NVLink or PCIe.

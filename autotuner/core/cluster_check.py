@@ -101,7 +101,7 @@ class CheckRun(Run):
 
 
 def check_engine(cluster: Cluster) -> None:
-    """Check that the cluster's engine has nodes that can be checked; ``local`` and ``simulated`` do not.
+    """Check that the cluster's engine (which starts its trials) has nodes that can be checked.
 
     Raises:
         InvalidInput: The engine is ``local`` or ``simulated``.

@@ -134,7 +134,10 @@ class LossGate:
 
 
 class GateOutcome(StrEnum):
-    """The possible outcomes of a convergence gate."""
+    """The possible outcomes of a convergence gate (a short training that compares losses).
+
+    ``not_gated`` means that the reference could not be trained, so that there was nothing to compare with.
+    """
 
     PASSED = "passed"
     FAILED = "failed"

@@ -560,7 +560,7 @@ def complaints(
     Args:
         found: Errors of pydantic. Their paths start at the value that was read.
         cls: Type that the value was read as.
-        path: Path of the value itself. It is put before the path of each error.
+        path: Path of the value in the whole document. It is put before the path of each error.
         whole: Name of the value in messages about the whole value, if ``path`` is empty.
     """
     by_kind = sorted(found, key=lambda item: item["type"] not in _UNKNOWN)

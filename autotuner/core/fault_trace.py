@@ -45,7 +45,7 @@ class Fault:
 
 @value
 class Stretch:
-    """Consecutive steps of a fault trace in which no link changes; ``links`` lists the degraded links."""
+    """Consecutive steps of a fault trace between two changes of links; ``links`` are degraded in all of these steps."""
 
     first_step: int
     num_steps: int

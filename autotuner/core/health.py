@@ -11,7 +11,7 @@ from autotuner.core.value import derived, value
 
 @value
 class Health:
-    """The answer to a liveness check: the service process runs."""
+    """The answer to a liveness check. It says only that the process of the service runs."""
 
     status: Literal["ok"] = "ok"
 

@@ -260,7 +260,7 @@ LinkClass = Literal["intra_node", "inter_node"]
 
 @value
 class LinkHealth:
-    """The state of one link, or of all links of a class, where it differs from the cluster's nominal link.
+    """The state of one link, or of all links inside or between nodes, if it differs from the cluster's description.
 
     Example:
         >>> health = LinkHealth(ends=(2, 3), delay_s=0.03)
@@ -318,7 +318,10 @@ class LinkHealth:
 
 
 def latest(links: Iterable[LinkHealth]) -> tuple[LinkHealth, ...]:
-    """Return one state per link or class of links. If several states are given for a link, the last one is returned."""
+    """Return one state per link or class of links. If several states are given for one, the last one is returned.
+
+    A class is all links inside nodes (``intra_node``) or all links between nodes (``inter_node``).
+    """
     return tuple({health.ends or health.link_class: health for health in links}.values())
 
 

@@ -300,7 +300,7 @@ def step_report(
         step_time_s: Time on the slowest rank.
         loss: Loss of the step; NaN if it is not known.
         tokens: Tokens of the whole job in this step; None: the workload's tokens per step.
-        is_under_trace: Whether the step belongs to the fault trace, so that it counts only for robust results.
+        is_under_trace: Whether the step ran under the fault trace, so that it counts only for the results under faults.
     """
     share = 1.0 if tokens is None else tokens / spec.workload.tokens_per_step
     return StepReport(
@@ -322,7 +322,8 @@ def measurement_of(
     Args:
         spec: The trial.
         peak: Peak of all ranks, by which MFU is computed.
-        steps: Reports of all timed steps, including the warm-up and the steps under a fault trace.
+        steps: Reports of all timed steps, including the warm-up and the steps under a fault trace (injected link
+            faults).
         seen: Further observations of the ranks.
         environment: Facts about hardware and software that are recorded with the measurement.
     """

@@ -30,7 +30,7 @@ class PathKind(Enum):
 
     @property
     def in_words(self) -> str:
-        """The name of the path in a sentence: ``NVLink``, ``one PCIe switch``."""
+        """The name of the connection in a sentence: ``NVLink``, ``one PCIe switch``."""
         return {
             PathKind.NVLINK: "NVLink",
             PathKind.PCIE_SWITCH: "one PCIe switch",
@@ -172,7 +172,7 @@ def _number(groups: Groups, accelerator: int) -> int:
 
 @value
 class Tier:
-    """All switches of one level of a network. They are equal to each other."""
+    """All switches of one level of a network, such as the leaf switches. They are equal to each other."""
 
     name: str
     """Name of the level in answers: ``leaf``, ``spine``."""

@@ -161,7 +161,7 @@ def metrics_told(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, 
 
     Args:
         cluster: Cluster with the prices, power and emissions.
-        has_trace: Whether layouts run under a fault trace, so that their robustness is known.
+        has_trace: Whether layouts run under a fault trace (injected link faults), so that their robustness is known.
     """
     return tuple(metric for metric in Metric if not _lacks(metric, cluster, has_trace=has_trace))
 
@@ -172,7 +172,7 @@ def require_told(objective: Objective, cluster: Cluster, *, has_trace: bool = Fa
     Args:
         objective: Objective of a sweep.
         cluster: Cluster with the prices, power and emissions.
-        has_trace: Whether layouts run under a fault trace, so that their robustness is known.
+        has_trace: Whether layouts run under a fault trace (injected link faults), so that their robustness is known.
 
     Raises:
         InvalidInput: A value is missing. The error names it, and suggests a metric that the cluster allows.
@@ -237,7 +237,9 @@ class Weight:
 
 
 def read_profile(text: str, field: str) -> tuple[Weight, ...]:
-    """Return the metrics and weights of a profile from a text. A metric without a weight gets the weight 1.
+    """Return the metrics and weights of a profile (a weighted product of metrics) from a text.
+
+    A metric without a weight gets the weight 1.
 
     Args:
         text: ``METRIC=WEIGHT,...``.
@@ -263,7 +265,7 @@ def read_metrics(text: str, field: str) -> tuple[Metric, ...]:
 
 
 def profile_text(profile: Iterable[Weight]) -> str:
-    """Return a profile as a text that ``read_profile`` reads."""
+    """Return a profile (a weighted product of metrics) as a text that ``read_profile`` reads."""
     return ",".join(f"{one.metric.value}={one.weight:g}" for one in profile)
 
 
@@ -378,7 +380,8 @@ class Objective:
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
         """Return the results of a trial that the objective counts: of steps under a fault trace, or of nominal steps.
 
-        Steps under the trace count if the objective is about faults and the trial has measured such steps.
+        Nominal steps run without injected faults. Steps under the trace count if the objective is about faults and the
+        trial has measured such steps.
 
         Args:
             reached: Measurement or estimate of the trial.
@@ -420,7 +423,10 @@ class Objective:
         return [(one.metric, one.weight / of_rates) for one in self.profile]
 
     def predicted_step_s(self, prediction: Prediction) -> float:
-        """Return the predicted step time that the objective counts: under the fault trace, or nominal."""
+        """Return the predicted step time that the objective counts: under the fault trace, or without faults.
+
+        The objective's field ``under_faults`` decides; without a fault trace, the step time is the one without faults.
+        """
         robust_s = prediction.robust_step_s if self.under_faults else None
         return prediction.step_time.total_s if robust_s is None else robust_s
 
@@ -429,7 +435,10 @@ class Objective:
         return self._best_first(trial for trial in trials if trial.is_ranked)
 
     def leading(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the trials with a rank, and the trials that only lack a passed convergence gate, the best first."""
+        """Return the trials that have a rank or only lack a passed convergence gate, the best first.
+
+        A convergence gate is a short training that shows whether a layout trains as well as a reference.
+        """
         return self._best_first(trial for trial in trials if trial.is_ranked or trial.awaits_gate)
 
     def _best_first(self, trials: Iterable[Trial]) -> list[Trial]:

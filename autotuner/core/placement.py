@@ -189,7 +189,7 @@ def expert_shard_spread(x: Layout, job: Job) -> Spread:
 def pipeline_spread(x: Layout) -> Spread:
     """Return the size of pipeline groups (one rank per stage) and their stride in rank numbers.
 
-    The layout's ``stage_rotation`` is not included.
+    Neither number depends on ``stage_rotation``, which only moves the stages to other ranks of their group.
     """
     return Spread(x.pipeline_parallel_degree, x.pipeline_stride)
 

@@ -256,11 +256,11 @@ class FullSizeEstimate:
 
     @property
     def interval_80_s(self) -> tuple[float, float]:
-        """The 80 % interval of the step time, in seconds."""
+        """The lower and the upper end of the 80 % interval of the step time, in seconds."""
         return self.step_time_s / (1 + self.relative_error), self.step_time_s * (1 + self.relative_error)
 
     @property
     def interval_95_s(self) -> tuple[float, float]:
-        """The 95 % interval of the step time, in seconds."""
+        """The lower and the upper end of the 95 % interval of the step time, in seconds."""
         reach = (1 + self.relative_error) ** _95_OF_80
         return self.step_time_s / reach, self.step_time_s * reach

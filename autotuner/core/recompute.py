@@ -47,7 +47,7 @@ _P = LayerPart
 
 @value
 class Recomputed:
-    """The operations of a layer that the backward pass repeats, and the results that are kept or dropped for this."""
+    """The operations of a layer that the backward pass repeats, and the results that the layer keeps or drops."""
 
     repeats: frozenset[LayerPart] = frozenset()
     """Parts of a layer that run a second time. ``SCORES`` is in this set only for a kernel that stores the scores in

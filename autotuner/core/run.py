@@ -193,7 +193,7 @@ class Run:
 
 
 def kind_of(cls: type[Run]) -> str | None:
-    """Return the kind of runs that this class holds, such as ``sweep``; None if it holds runs of any kind."""
+    """Return the kind of runs that this class is for, such as ``sweep``; None if it is for runs of any kind."""
     words: tuple[str, ...] = get_args(get_type_hints(cls)["kind"])
     return words[0] if words else None
 

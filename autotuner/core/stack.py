@@ -25,7 +25,8 @@ TORCH_KERNELS = (
 class Stack:
     """The constants of a training framework in the cost model: kernels, memory use, overlap and overheads.
 
-    The default values describe PyTorch as the trial job runs it. The catalog has other stacks, with their sources.
+    The default values describe PyTorch as the product's own trial job runs it. The catalog has other stacks, with their
+    sources.
     """
 
     name: str = "torch"

@@ -50,10 +50,11 @@ V_SCHEDULES = (PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV)
 
 
 def stage_layers(layout: Layout, num_layers: int, stage: int) -> range:
-    """Return the numbers of the layers of a pipeline stage.
+    """Return the numbers of the layers of a pipeline stage, counted from 0.
 
-    Stages are as equal as possible. Remaining layers go to the earliest stages, because the last stage also computes
-    the output projection. The first and last stage may have fewer layers, as the layout states.
+    Stages are as equal as possible. Layers that remain after an equal division go to the earliest stages, because the
+    last stage also computes the output projection. The first and last stage may have fewer layers, as the layout
+    states.
 
     Args:
         layout: The layout.

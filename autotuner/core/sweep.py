@@ -95,7 +95,7 @@ class Prospects:
 
 
 def job_key(request: SweepRequest) -> str:
-    """Return the content key of a sweep's training job. Equal jobs have equal keys.
+    """Return the content key (a hash) of a sweep's training job. Equal jobs have equal keys.
 
     Model, workload, hardware, trainer and software stack are part of the key. Search space, budget, trial settings and
     versions are not part of the key. Constants of predictions and measured peaks are not part either, because a new
@@ -204,7 +204,7 @@ class SweepRequest:
 
     @property
     def legal_job(self) -> Job:
-        """The job whose rules layouts must keep: the job of trials, with each link in its worst state of the trace."""
+        """The job that decides which layouts are legal: the trials' job, with the worst injected fault of each link."""
         return at_worst(self.trial_job, self.fault_trace)
 
     @property
@@ -214,7 +214,7 @@ class SweepRequest:
 
     @property
     def trial_timeout_s(self) -> float:
-        """The most seconds that a trial may take from its launch to its last report, fault trace included."""
+        """The most seconds that a trial may take from its launch to its last report, with its steps under faults."""
         num_steps = 0 if self.fault_trace is None else self.fault_trace.num_steps
         return self.trial.timeout_s + num_steps * self.trial.faulty_step_timeout_s
 
@@ -229,7 +229,10 @@ class SweepRequest:
 
     @property
     def small_cluster(self) -> Cluster | None:
-        """The cluster of proxy trials, with the memory per rank limited to the budget; None without proxy trials."""
+        """The cluster of proxy trials, with the memory per rank limited to the budget; None without proxy trials.
+
+        A proxy trial is a small trial that stands for a full-size layout.
+        """
         return None if self.trial_cluster is None else self._within_budget(self.trial_cluster)
 
     def _within_budget(self, cluster: Cluster) -> Cluster:
@@ -501,7 +504,7 @@ class SweepOverview:
 
 @value
 class SweepStanding(SweepOverview):
-    """A sweep with its complete request and its results so far."""
+    """A sweep with its complete request and its results so far, such as its best trial."""
 
     request: SweepRequest
     """Request with its present values: every name resolved, every default filled in, and the speed of the hardware that

@@ -348,8 +348,8 @@ def to_document(
     Args:
         inputs: Inputs of the request.
         texts: Texts by the name of the input.
-        read_file: Function that reads a file, if a text may be the path of a file with the value; None: no text may.
-            Only command lines have one.
+        read_file: Function that reads a file, if a text may be the path of a file with the value; None: no text may be
+            a path. Only command lines have such a function.
 
     Raises:
         InvalidDocument: Some texts are not valid for their inputs. The error lists all of them by the request's fields.
@@ -389,7 +389,7 @@ def input_for(inputs: Iterable[Input], path: str) -> Input | None:
 
 
 def in_words_of(inputs: Iterable[Input], error: InvalidInput) -> InvalidDocument:
-    """Return an error about a request with command-line options (``--cluster``) instead of the names of fields.
+    """Return the error in the words of the command line: fields are replaced by options such as ``--cluster``.
 
     Args:
         inputs: Inputs of the request.

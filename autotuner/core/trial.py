@@ -125,7 +125,7 @@ class ScaledTrial:
     @property
     @derived
     def label(self) -> str:
-        """The name of the small layout that runs."""
+        """The name of the small layout that the proxy trial runs in place of the full-size layout."""
         return str(self.layout)
 
     @property
@@ -135,7 +135,7 @@ class ScaledTrial:
         return self.layout.world_size
 
     def model(self, whole: TransformerSpec) -> TransformerSpec:
-        """Return the model that the proxy trial runs: the given model with fewer layers."""
+        """Return the model that the proxy trial (a small trial) runs: the given model with fewer layers."""
         model = whole.with_num_layers(self.num_layers)
         if model.experts is None:
             return model
@@ -335,16 +335,22 @@ class Trial:
 
     @property
     def ran(self) -> Layout:
-        """The layout that really runs: the trial's own layout, or the smaller layout of its proxy trial."""
+        """The layout that really runs: the trial's own layout, or the smaller layout of its proxy trial.
+
+        A proxy trial is a small trial that stands for the trial's layout on a larger cluster.
+        """
         return self.layout if self.scaled is None else self.scaled.layout
 
     @property
     def ran_measurement(self) -> Measurement | None:
-        """The measurement of the layout that really ran (the own layout or the proxy); None if there is none yet."""
+        """The measurement of the layout that really ran: the own layout, or the smaller one of the proxy trial.
+
+        None means that there is no measurement yet.
+        """
         return self.measurement if self.scaled is None else self.scaled.measurement
 
     def with_measurement(self, found: Measurement) -> Self:
-        """Return the trial with this measurement of the layout that really ran (own or proxy)."""
+        """Return the trial with this measurement of the layout that really ran (its own, or its proxy trial's)."""
         if self.scaled is None:
             return replace(self, measurement=found)
         return replace(self, scaled=replace(self.scaled, measurement=found))
@@ -361,8 +367,8 @@ class Trial:
     def is_valid(self) -> bool:
         """True if the trial may be ranked: its hardware has the number format, and no convergence gate excludes it.
 
-        A layout whose replicas exchange less than their gradients, or clip them early, must have passed a convergence
-        gate. Any other layout must not have failed one.
+        A convergence gate is a short training that compares losses. A layout whose replicas exchange less than their
+        gradients, or clip them early, must have passed its gate. Any other layout must not have failed one.
         """
         outcome = self.gate and self.gate.outcome
         may_train = outcome is GateOutcome.PASSED if self.layout.needs_passed_gate else outcome != GateOutcome.FAILED
@@ -370,7 +376,10 @@ class Trial:
 
     @property
     def awaits_gate(self) -> bool:
-        """True if the trial only lacks a convergence gate: none has run yet, and a passed gate would give it a rank."""
+        """True if the trial only lacks a convergence gate (a short training that compares losses) to have a rank.
+
+        None has run yet, and the trial would have a rank if it passed one.
+        """
         return self._is_known and self.layout.needs_passed_gate and self.gate is None and self.repeats is None
 
     @property
@@ -381,7 +390,10 @@ class Trial:
     @property
     @derived
     def gate_outcome(self) -> GateOutcome | None:
-        """The outcome of the trial's convergence gate; None if its layout needs none or was not measured yet."""
+        """The outcome of the trial's convergence gate (a short training that compares losses).
+
+        None means that the layout needs no gate, or was not measured yet.
+        """
         if self.gate is not None:
             return self.gate.outcome
         return GateOutcome.NOT_GATED if self.ran_measurement and not self.layout.is_equivalent else None

@@ -20,17 +20,19 @@ from autotuner.core.value import derived, value
 
 
 def gate_key(request: SweepRequest) -> str:
-    """Return the content key of the job that a performance gate measures. Only runs with equal keys may be compared.
+    """Return the content key (a hash) of the job that a performance gate measures.
 
-    The key includes the job, and the trial settings that decide how much of the job runs. The layout and the versions
-    of software are not part of the key.
+    Only runs with equal keys may be compared. The key includes the job, and the trial settings that decide how much of
+    the job runs. The layout and the versions of software are not part of the key.
     """
     trial = request.trial
     return content_key(job_key(request), trial.proxy_layers_per_stage, trial.max_gradient_norm)
 
 
 def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
-    """Return the content key of all that a performance gate measures. Gates with equal keys can share their runs.
+    """Return the content key (a hash) of everything that decides the runs of a performance gate.
+
+    Gates with equal keys can share their runs.
 
     Args:
         request: The gate. Its baseline and thresholds are not part of the key.
@@ -64,7 +66,7 @@ class Baseline:
     @property
     @derived
     def tokens_per_s(self) -> float:
-        """The mean tokens per second of the whole job, over all runs."""
+        """The mean tokens per second of the whole job, over all runs of the baseline."""
         return fmean(rate for group in self.runs for rate in group.rates)
 
     @property
@@ -158,7 +160,7 @@ class GateRun(Run):
     @property
     @derived
     def outcome(self) -> MfuGateOutcome | None:
-        """The outcome of the gate; null until it is finished."""
+        """The outcome of the performance regression gate; None until the gate is finished."""
         return None if self.result is None else self.result.outcome
 
     @property
@@ -232,7 +234,7 @@ class Retune:
     @property
     @derived
     def name(self) -> str:
-        """The unique name of the retune."""
+        """The unique name of the retune (a sweep on a schedule)."""
         return self.request.name
 
     @property
@@ -306,7 +308,10 @@ class RetuneOutcome:
     @property
     @derived
     def sets_baseline(self) -> bool:
-        """True if this run became the incumbent's baseline, because there were no earlier runs to compare with."""
+        """True if this run became the incumbent's baseline, because there were no earlier runs to compare with.
+
+        The incumbent is the layout in use.
+        """
         found = self.findings
         is_measured = found is not None and found.runs is not None and found.against_baseline is None
         return self.verdict is Verdict.UNCHANGED and is_measured
@@ -347,7 +352,7 @@ class RetuneRun(Run):
 
     @property
     def word(self) -> str:
-        """The state as a word for people: ``running``, ``skipped``, or the result."""
+        """The state of a retune's run as a word for people: ``running``, ``skipped``, or the result."""
         if self.result is None:
             return "skipped" if self.request.is_skipped else "running"
         return self.result.word

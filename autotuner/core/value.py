@@ -80,7 +80,7 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A mark on the type of a field that starts a group of inputs with a title: the field and the fields inside it."""
+    """A mark on the type of a field: a form shows the field and its inner fields as a group with this title."""
 
     title: str
 

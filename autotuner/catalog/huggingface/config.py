@@ -208,7 +208,10 @@ def bias(key: str = "attention_bias", *, default: bool = False, kind: str = "all
 
 
 def must_be_false(key: str) -> Read:
-    """Return a function that refuses a configuration where this key is true: that variant is not supported."""
+    """Return a function that refuses a configuration in which this key is true.
+
+    The key switches on a variant of the model that is not supported.
+    """
 
     def check(config: Config) -> dict[str, Any]:
         if config.flag(key):

@@ -72,7 +72,7 @@ def require_legal(layout: Layout, job: Job, rules: Iterable[Rule] | None = None)
 
 
 def require_asked(layout: Layout, job: Job, rules: Iterable[Rule] | None = None) -> None:
-    """Check that the layout of a request keeps all rules. Errors name fields below the field ``layout``.
+    """Check that the layout of a request keeps all rules. The paths of fields in errors start with ``layout.``.
 
     Args:
         layout: Layout to check.

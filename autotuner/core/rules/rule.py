@@ -41,7 +41,7 @@ class Reason:
         return "." in self.field
 
     def value(self, layout: Layout, job: Job) -> Any:
-        """Return the present value of the field in the layout or in the job."""
+        """Return the present value of the field that this reason is about, from the layout or the job."""
         return reduce(getattr, self.field.split("."), job if self.is_of_job else layout)
 
 
@@ -73,7 +73,7 @@ layout and ``{j.field}`` of the job."""
 
 
 def named(limits: Mapping[str, Limit]) -> tuple[Rule, ...]:
-    """Return the rules made of these limits. The key of each limit becomes the name of its rule.
+    """Return the rules made of these limits (rules without names). The key of each limit becomes the name of its rule.
 
     Names are stable, because documentation and filters use them.
     """
