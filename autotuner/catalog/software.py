@@ -83,7 +83,7 @@ def load_stack(name: str) -> Stack:
 
 
 def stack_profiles() -> tuple[StackProfile, ...]:
-    """Return the origin of every software stack of the catalog, in the order of its table."""
+    """Return the origin of the constants of every software stack of the catalog, in the order of its table."""
     return tuple(
         StackProfile(
             name=name,

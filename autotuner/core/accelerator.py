@@ -27,7 +27,10 @@ class PassTimes:
 
 @value
 class SplitTimes:
-    """Measured extra time of a layer that tensor ranks split: for launching operations and waiting for other ranks."""
+    """Measured seconds that splitting a layer over tensor ranks adds: starting collectives and waiting for ranks.
+
+    The times do not include the transfer of bytes.
+    """
 
     num_ranks: int
     """Number of tensor ranks."""
@@ -43,7 +46,7 @@ class SplitTimes:
 
 @value
 class ShardTimes:
-    """Measured extra time of a layer with sharded parameters: starting its collectives, without transferring bytes."""
+    """Measured seconds that sharding the parameters of a layer adds: starting collectives, without moving bytes."""
 
     num_ranks: int
     """Number of shards. With another number, the time grows with the number of steps of a ring."""
@@ -55,7 +58,7 @@ class ShardTimes:
 
 @value
 class CoreTimes:
-    """Measured time that a CPU core spends on one micro-batch besides arithmetic, such as launching operations."""
+    """Measured seconds that a CPU core spends on one micro-batch besides arithmetic, such as launching operations."""
 
     layer: PassTimes
     """Times of a layer that is not split or sharded."""
@@ -76,7 +79,7 @@ class CoreTimes:
 
 @value
 class MeasuredGemm:
-    """The share of the peak that this device reached in matrix products of one precision, as a profile measured it."""
+    """The share of the stated peak that this device reached in matrix products of one precision, from a profile."""
 
     precision: Precision
     peak_share: PositiveShare

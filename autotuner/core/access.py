@@ -235,7 +235,7 @@ class TokenCreate:
 
 @value
 class TokenCreated:
-    """A new token together with its secret text, which must be given to its holder."""
+    """A new token together with its secret text, which is shown only this once."""
 
     token: Token
     text: str

@@ -172,7 +172,7 @@ def written_share(value: float) -> str:
 
 
 def read_number(field: str, text: str) -> float:
-    """Return the number that a person typed.
+    """Return the number that a person typed as text; commas in the text are ignored.
 
     Raises:
         InvalidInput: The text is not a number. The error suggests the first number in the text.
@@ -185,7 +185,7 @@ def read_number(field: str, text: str) -> float:
 
 
 def read_count(field: str, text: str) -> int:
-    """Return the whole number that a person typed.
+    """Return the whole number that a person typed as text; commas in the text are ignored.
 
     Raises:
         InvalidInput: The text is not a whole number. The error suggests the nearest one.

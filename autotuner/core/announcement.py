@@ -138,7 +138,7 @@ class WebhookCreate:
 
 @value
 class WebhookStanding:
-    """A webhook as users see it: without its secrets, with its numbers of open and failed deliveries."""
+    """A webhook as users see it: without its secrets, with its numbers of waiting and of abandoned deliveries."""
 
     name: str
     posts_to: str

@@ -11,7 +11,7 @@ _CHUNK = 64
 
 @value
 class MixtureOfExperts:
-    """The expert part of a sparse model's feed-forward blocks.
+    """The mixture of experts in a sparse model: the number and size of its experts, and the layers that have it.
 
     Example:
         >>> experts = MixtureOfExperts(num_experts=64, experts_per_token=6, expert_ffn_size=1408, num_dense_layers=1)
@@ -157,7 +157,7 @@ class LinearAttention:
 
     @property
     def gate_matrix_parameters(self) -> int:
-        """The number of elements of the matrices that turn vectors of ``gate_rank`` into gates and forgetting rates."""
+        """The number of elements of the matrices that make gates and forgetting rates from ``gate_rank`` numbers."""
         return 2 * self.gate_rank * self.output_size
 
     @property

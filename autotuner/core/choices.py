@@ -100,7 +100,7 @@ class AttentionKernel(Choice):
 
 
 class Precision(Choice):
-    """The number format of the matrix multiplications."""
+    """The number format in which matrices are multiplied, such as ``bf16`` or ``fp8``."""
 
     FP32 = 0, "fp32"
     BF16 = 1, "bf16"
@@ -145,7 +145,10 @@ class OptimizerKernel(Choice):
 
 
 class CollectiveAlgorithm(Choice):
-    """The algorithm of an all-reduce. The library chooses the algorithms of all-gathers and reduce-scatters."""
+    """The algorithm of an all-reduce, such as a ring, or ``auto`` if the communication library chooses.
+
+    The library always chooses the algorithms of all-gathers and reduce-scatters.
+    """
 
     AUTO = 0, "auto"  # the library chooses for each size
     RING = 1, "ring"

@@ -105,7 +105,7 @@ class InvalidDocument(InvalidInput):
 
 
 def in_one_line(complaints: Sequence[object], num_found: int) -> str:
-    """Return the first few errors as one sentence, and the number of further errors.
+    """Return the first few errors as one sentence, which ends with the number of further errors.
 
     Args:
         complaints: Errors, whose texts are used.

@@ -275,7 +275,7 @@ the path for errors."""
 
 
 def read_measured(text: str, field: str, workload: Mapping[str, Any], describe: Describe) -> list[dict[str, Any]]:
-    """Return the measured runs in a table as JSON data for the field of a request.
+    """Return the measured runs that a table lists, as JSON data for a field of a request.
 
     Args:
         text: CSV with a header, or a JSON list of objects with the same names.

@@ -208,7 +208,10 @@ class LinkNorm:
         )
 
     def is_late(self, point: LinkPoint) -> bool:
-        """Return True if the link's delay is above the limit, and exceeds the typical delay by more than its jitter."""
+        """Return True if the link's delay is above the limit, and above the typical delay by more than the jitter.
+
+        The jitter is the standard deviation of the link's delay from message to message.
+        """
         return point.delay_s > self.most_delay_s and point.delay_s - self.delay_s > point.jitter_s
 
     def is_narrow(self, point: LinkPoint) -> bool:

@@ -297,7 +297,7 @@ _Z95 = 1.96
 
 @value
 class MeasuredStretch:
-    """Consecutive measured steps in which no link changed."""
+    """Consecutive steps of a fault trace between two changes of links, with the measured time of each step."""
 
     first_step: int
     """First step of the stretch, counted from 0 at the start of the trace."""

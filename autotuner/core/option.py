@@ -31,7 +31,7 @@ _METADATA_KEY = "option"
 
 
 class Kind(Enum):
-    """The kinds of values that an option of a layout can have."""
+    """The kinds of values that an option of a layout can have: a degree, another count, a switch, or a choice."""
 
     DEGREE = "degree"  # a number of ranks
     COUNT = "count"  # any other number
@@ -60,7 +60,7 @@ Percent: TypeAlias = Annotated[int, Lowest(0), Highest(100)]
 
 
 class Topic(IntEnum):
-    """The topic of an option. The words of a layout's name are in the order of these topics."""
+    """The topic of an option, such as the pipeline. The words of a layout's name are in the order of the topics."""
 
     DEGREES = 0
     PIPELINE = 1

@@ -63,7 +63,7 @@ class TrialEstimate:
 
     @property
     def relative_error(self) -> float:
-        """Half the width of the 80 % interval of the step time, as a share of the step time."""
+        """Half-width e of the 80 % interval of the step time t. The interval goes from t / (1 + e) to t * (1 + e)."""
         return self.full_size.relative_error
 
     @property

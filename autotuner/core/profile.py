@@ -136,7 +136,7 @@ class CollectivePoint:
 
 @value
 class PassPoint:
-    """A timed forward and backward pass of one micro-batch through a decoder with loss, on all ranks at once."""
+    """A timed forward and backward pass of one micro-batch through a decoder and its loss, on all ranks at once."""
 
     kind: PassKind
     num_ranks: int

@@ -187,7 +187,7 @@ class PredictionRequest(JobQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplanationRequest(JobQuestion):
-    """A request to explain the prediction of one layout."""
+    """A request to explain the prediction of one layout, that is, to show the causes of its step time and memory."""
 
     layout: GivenLayout
     """Layout to explain; a field left out takes its default."""
@@ -212,7 +212,7 @@ class LayersRequest(JobQuestion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesRequest(JobQuestion):
-    """A request to choose a layout for each phase of a training."""
+    """A request to choose a layout for each phase of a training, with the cost of switching layouts between phases."""
 
     num_tokens: Annotated[float, Gt(0), Typed(read_amount, written_amount, "15.6T, 400B or 2e12")]
     """Number of tokens of the whole training."""

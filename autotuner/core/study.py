@@ -187,7 +187,7 @@ class TargetReached:
 
 @value
 class PruneReason:
-    """The reason why a study ended a candidate early: another one is better, or its loss was above the others'."""
+    """The reason why a study ended a candidate early: another one is better, or its loss was above the others' loss."""
 
     time_s: float
     """Training time after which the candidate was ended: the other candidate's time to the target, or its own time so

@@ -66,7 +66,9 @@ class Interventions:
     """Earlier end of the sweep's search, if it was reopened only to run trials again; None: the sweep searches."""
 
     def worked_s(self, started_at: float | None, until: float) -> float:
-        """Return the seconds that a sweep has worked so far, without pauses and without the time before a reopening.
+        """Return the seconds that a sweep has worked so far, without pauses.
+
+        The times between an end of the sweep and its reopening do not count either.
 
         Args:
             started_at: Start of the sweep in epoch seconds; None: it has not started.
@@ -343,7 +345,7 @@ class SweepRun(Run):
 
 @value
 class Sweep:
-    """A sweep as it is stored: its request, its state, and what people and workers did to it."""
+    """A sweep as it is stored: its request, its state, and the changes that people and workers made to it."""
 
     id: str
     request: SweepRequest

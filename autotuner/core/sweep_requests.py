@@ -225,7 +225,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStudyCreate(JobRequest):
-    """A request for an optimizer study: it searches the settings and batch that reach a target loss fastest."""
+    """A request for an optimizer study: a search for the optimizer settings that reach a target loss fastest."""
 
     layout: GivenLayout
     """Layout that the model is trained with; a field left out takes its default. Candidates may change only its number

@@ -43,7 +43,10 @@ class Block(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The name of the block in torch's notation: stage, kind, micro-batch (``0F3``); otherwise only the kind."""
+        """The name of the block in torch's notation: stage, kind and micro-batch (``0F3``).
+
+        A block that is no pass has only its kind as its name (``send``).
+        """
         return f"{self.stage}{self.kind}{self.micro_batch}" if self.kind.is_pass else self.kind.value
 
     @classmethod
@@ -167,7 +170,7 @@ def found_folds(ranks: Sequence[Sequence[Block]], num_micro_batches: int) -> tup
     """Return the folds of a step: time spans in which every rank repeats its work, so that a drawing may skip them.
 
     Most schedules have one fold, GPipe has two. The drawing shows the start of the step until every rank has the
-    gradients of two micro-batches. It also shows the end of the step, in which the pipeline drains: as many
+    gradients of two micro-batches. It also shows the end of the step, in which the pipeline drains, with as many
     micro-batches as there are pipeline ranks.
 
     Args:

@@ -79,7 +79,10 @@ class EngineJob:
     """Time when the job was first seen to have ended, in epoch seconds; None before."""
 
     def running_s(self, now: float) -> float:
-        """Return the seconds that the job has had its accelerators until ``now``, without waiting time."""
+        """Return the seconds for which the job has had its accelerators until ``now``, without waiting time.
+
+        ``now`` is in epoch seconds.
+        """
         if self.started_at is None:
             return 0.0
         return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
@@ -131,7 +134,7 @@ class ScaledTrial:
     @property
     @derived
     def num_ranks(self) -> int:
-        """The number of ranks that the proxy trial runs on."""
+        """The number of ranks that the proxy trial runs on, which is smaller than that of the full-size layout."""
         return self.layout.world_size
 
     def model(self, whole: TransformerSpec) -> TransformerSpec:
@@ -142,7 +145,7 @@ class ScaledTrial:
         return replace(model, experts=replace(model.experts, num_dense_layers=self.num_dense_layers))
 
     def job(self, target: Job, cluster: Cluster) -> Job:
-        """Return the job that the proxy trial runs.
+        """Return the job that the proxy trial (a small trial) runs: fewer layers, its own batch, a part of the cluster.
 
         Args:
             target: The job that the proxy trial stands for.
@@ -163,12 +166,12 @@ def part_of(cluster: Cluster, num_ranks: int) -> Cluster:
 
 
 def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
-    """Return the seconds until the trial's layout reaches the loss of a plain layout after the steps of a gate.
+    """Return the seconds that the trial's layout needs to reach the loss of a plain layout in a convergence gate.
 
-    None means that this is not known. A plain layout trains ``num_lossy_steps`` steps of the convergence gate.
-    Numerically equivalent layouts need equally many steps. For other layouts, their convergence gate measured the
-    number of steps. The gate ends after few steps, so that its loss is still high. Therefore the time only compares
-    layouts with each other, and does not predict the end of a training.
+    None means that this is not known. The plain layout trains ``num_lossy_steps`` steps in the gate. A numerically
+    equivalent layout needs equally many steps. For another layout, its own convergence gate measured the number of
+    steps. The gate ends after few steps, so that its loss is still high. Therefore the time only compares layouts with
+    each other, and does not predict the end of a training.
 
     Args:
         trial: A trial.
@@ -220,7 +223,7 @@ class TrialState(StrEnum):
         """Return the state ``new``, after a check that a trial in this state may change to it.
 
         An interrupted trial goes from ``running`` or ``waiting`` back to ``queued``, and is tried again. A trial that
-        was cut short by the end of its sweep does the same when the sweep is opened again.
+        was cut short by the end of its sweep also goes back to ``queued`` when the sweep is opened again.
 
         Raises:
             Conflict: A trial may not change from this state to the new one.
@@ -378,7 +381,7 @@ class Trial:
     def awaits_gate(self) -> bool:
         """True if the trial only lacks a convergence gate (a short training that compares losses) to have a rank.
 
-        None has run yet, and the trial would have a rank if it passed one.
+        No gate has run for the trial yet, and the trial would have a rank if it passed one.
         """
         return self._is_known and self.layout.needs_passed_gate and self.gate is None and self.repeats is None
 

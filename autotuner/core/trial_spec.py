@@ -38,7 +38,7 @@ from autotuner.core.workload import Workload
 
 
 class OptimizerName(StrEnum):
-    """The optimizers that the trial job offers."""
+    """The optimizers with which the product's own trial job can train."""
 
     ADAMW = "adamw"  # arXiv 1711.05101
     LAMB = "lamb"  # arXiv 1904.00962: the length of each tensor's step is proportional to the tensor's norm
@@ -175,7 +175,7 @@ class Trainer:
 
 @value
 class TrainerOffer(Trainer):
-    """A registered trainer as sweeps may request it; ``options`` has every field that a sweep may search."""
+    """A registered trainer that sweeps may use; ``options`` has every layout field that such a sweep may search."""
 
     version: str
     """Release of the software that the export format is for."""

@@ -318,7 +318,7 @@ class RetuneOutcome:
 
     @property
     def word(self) -> str:
-        """The result as a word for answers; ``baseline_set`` if the run became the first baseline."""
+        """The result of a retune's run as a word; ``baseline_set`` if the run became the first baseline."""
         return "baseline_set" if self.sets_baseline else self.verdict.value
 
 

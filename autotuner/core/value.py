@@ -66,7 +66,7 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A mark on the type of a field with a name for command lines and forms, if it differs from the field's name."""
+    """A mark on the type of a field with the name that command lines and forms use instead of the field's name."""
 
     name: str
 
@@ -92,7 +92,7 @@ class Rare:
 
 @dataclass(frozen=True, slots=True)
 class AsJson:
-    """A mark on the type of a field with several inner fields that people type as one JSON text, or give as a file."""
+    """A mark on the type of a field with inner fields: people type all of them as one JSON text, or give a file."""
 
     example: str
     """Example of a text, which forms and help show to people."""

@@ -213,8 +213,8 @@ def zb_interleaved(num_ranks: int, stages_per_rank: int, num_micro_batches: int)
     """Return the ZB-H1 schedule with several stages per rank: with p ranks, rank r holds stages r, r + p and so on.
 
     With v stages per rank, rank r first runs ``p - r - 1 + (v - 1) p`` forwards. In each turn after that it runs a
-    forward, an input gradient, and the weight gradient that belongs to the turn r turns earlier. Every rank keeps the
-    activations of ``p v`` passes through a stage.
+    forward, an input gradient, and the weight gradient of the pass whose input gradient it ran r turns before. Every
+    rank keeps the activations of ``p v`` passes through a stage.
 
     Raises:
         InvalidInput: The number of micro-batches is not a multiple of the number of ranks.

@@ -15,7 +15,7 @@ from autotuner.schedules.schedule import Action, Flow, Kind, Schedule, Step, flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """The resources that a transfer between two ranks occupies in addition to the link."""
+    """The resources that a transfer between two ranks occupies in addition to the link, such as the sending rank."""
 
     blocks: bool = False
     """True if the sending rank waits until its data has arrived: head-of-line blocking of a slow link (arXiv
