@@ -44,7 +44,7 @@ def announce_end(sweep: SweepOverview) -> Announcement:
 
 
 class AnnouncementKind(StrEnum):
-    """The kinds of events that webhooks and feeds announce, such as a finished sweep or a failed gate."""
+    """The kinds of events that webhooks and feeds announce, such as a finished sweep or a failed regression gate."""
 
     RETUNE_UNCHANGED = "retune.unchanged"
     RETUNE_BETTER_FOUND = "retune.better_found"
@@ -196,7 +196,7 @@ class DeliveryState(StrEnum):
 
 @value
 class Delivery:
-    """One announcement that is being delivered, or was delivered, to one webhook."""
+    """One announcement (a message about an event) that is being delivered, or was delivered, to one webhook."""
 
     id: str
     webhook: str

@@ -70,7 +70,10 @@ class PipelineSchedule(Choice):
 
 
 class ShardLevel(Choice):
-    """The training state that is split over the data-parallel shard group (ZeRO 0, 1, 2, 3; arXiv 1910.02054)."""
+    """The training state that the data-parallel shard group splits: none, optimizer, gradients or parameters.
+
+    Each level (ZeRO 0, 1, 2, 3; arXiv 1910.02054) also splits the state of the levels before it.
+    """
 
     NONE = 0, "none"
     OPTIMIZER = 1, "optimizer"

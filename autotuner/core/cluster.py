@@ -159,7 +159,7 @@ class Cluster:
         return rank // self.ranks_per_link_end
 
     def health_between(self, one: int, other: int) -> LinkHealth | None:
-        """Return the known state of the link between two ends; None if the link is nominal or the ends are equal.
+        """Return the known state of the link between two ends; None if the link is not degraded or the ends are equal.
 
         The ends are numbers of nodes or, in a cluster of one node, of accelerators. A state of the single link comes
         before a state of all links of its class.

@@ -67,7 +67,7 @@ def trains_no_better(x: Layout, other: Layout) -> Any:
     """Return True if ``x`` cannot train better than ``other``, and so fails each convergence gate that ``other`` fails.
 
     This is so if both layouts train the same function, and the replicas of ``x`` exchange as much as those of ``other``
-    or less. For tables of layouts the result is a column.
+    or less. A convergence gate is a short training that compares losses. For tables of layouts the result is a column.
     """
     mine, theirs = function_key(x), function_key(other)
     compared = [_compare(name)(mine[name], theirs[name]) for name in mine]
@@ -146,7 +146,10 @@ class GateOutcome(StrEnum):
 
 @value
 class Training:
-    """The losses and the speed of one training run of a convergence gate."""
+    """The losses and the speed of one training run of a convergence gate.
+
+    The gate trains the candidate and the reference once for each seed, and compares their losses.
+    """
 
     losses: Losses
     """Loss of each step."""

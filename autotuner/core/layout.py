@@ -638,7 +638,7 @@ class Layout(LayoutOptions):
 
     @property
     def needs_passed_gate(self) -> bool:
-        """True if the layout must pass a convergence gate before it is ranked.
+        """True if the layout must pass a convergence gate (a short training that compares losses) before it is ranked.
 
         The replicas of such layouts exchange less than their gradients, or clip their gradients before averaging them.
 

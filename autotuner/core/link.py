@@ -193,8 +193,8 @@ class LinkNorm:
     def of(cls, points: Sequence[LinkPoint]) -> Self | None:
         """Return the typical values and limits for links that were measured together; None for fewer than three links.
 
-        Typical values are medians. They stay close to those of nominal links while at most half of the links are
-        degraded. So the limits still find one bad node out of four, although half of all links lead to this node.
+        Typical values are medians. They stay close to those of good links while at most half of the links are degraded.
+        So the limits still find one bad node out of four, although half of all links lead to this node.
         """
         if len(points) < FEWEST_LINKS:
             return None
@@ -220,7 +220,7 @@ class LinkNorm:
 
 
 def link_health_of(points: Sequence[LinkPoint], *, bandwidth_bytes_per_s: float, source: str) -> tuple[LinkHealth, ...]:
-    """Return the state of each degraded link among the measured links. Nominal links are left out.
+    """Return the state of each degraded link among the measured links. Links that are not degraded are left out.
 
     Args:
         points: Links that were measured together.

@@ -120,7 +120,10 @@ class StepReport:
 
     @property
     def is_measured(self) -> bool:
-        """True if the step counts for the trial's step time: it is neither warm-up nor under a fault trace."""
+        """True if the step counts for the trial's step time: it is not part of the warm-up or of a fault trace.
+
+        A fault trace injects link faults into steps after the measured ones.
+        """
         return not (self.is_warmup or self.is_under_trace)
 
 
@@ -329,7 +332,7 @@ class RobustMeasurement:
     def of(
         cls, trace: FaultTrace, step_times_s: Sequence[float], *, model_flop: float, peak_flop_per_s: float, tokens: int
     ) -> RobustMeasurement:
-        """Return the results of a trial's steps under a fault trace.
+        """Return the results of a trial's steps under a fault trace (injected link faults).
 
         Args:
             trace: Faults of the links.

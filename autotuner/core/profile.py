@@ -31,7 +31,7 @@ Wanted = Literal["devices", "devices_and_links", "links"]
 
 @value
 class ProfileRequest:
-    """A request to measure the devices and links of this machine, or of all nodes of a job on an engine."""
+    """A request to measure the devices and links of this machine, or of all nodes of a job, for example on Slurm."""
 
     device: Literal["cpu", "cuda"]
     num_ranks: Count
@@ -274,8 +274,8 @@ def keeping_links(new: DeviceProfile, known: DeviceProfile) -> DeviceProfile:
 def knows_links(profile: DeviceProfile, cluster: Cluster) -> bool:
     """Return True if a profile measured the links of all nodes of the cluster, so that the state of each link is known.
 
-    If an engine gives the measurement two of sixteen nodes, it does not say which two. Such a profile says nothing
-    about single links.
+    If an engine (such as Slurm) gives the measurement two of sixteen nodes, it does not say which two. Such a profile
+    says nothing about single links.
     """
     is_whole = num_ends(profile.measurements.links) == cluster.num_link_ends
     return is_whole and profile.links_measured_at is not None and profile.links_num_nodes == cluster.num_nodes

@@ -294,8 +294,8 @@ def default_trial_space(job: Job, *, is_gated: bool = True) -> SearchSpace:
 
     Args:
         job: Job of the sweep. Its trials must run PyTorch itself.
-        is_gated: Whether a convergence gate checks layouts that are not numerically equivalent. Without the gate no fp8
-            is tried.
+        is_gated: Whether a convergence gate (a short training) checks layouts that are not numerically equivalent.
+            Without the gate no fp8 is tried.
     """
     usual = (AttentionKernel.FLASH,) if AttentionKernel.FLASH in _kernels(job) else ()
     formats = tuple(p for p in _precisions(job) if is_gated or p not in OPTIONS["precision"].not_equivalent)

@@ -151,13 +151,13 @@ class OptimizerSpace:
             raise InvalidInput("learning_rate.low", self.learning_rate.low, "must be above 0")
 
     def learning_rates(self, name: OptimizerName) -> Range:
-        """Return the range of learning rates that a study may try for this optimizer."""
+        """Return the range of learning rates that an optimizer study may try for this optimizer."""
         return self.learning_rate or LEARNING_RATES[name]
 
 
 @value
 class OptimizerCandidate:
-    """One combination of optimizer settings, batch size and data-parallel degree that a study tries."""
+    """One combination of optimizer settings, batch size and data-parallel degree that an optimizer study tries."""
 
     optimizer: OptimizerSettings
     global_batch_size: int

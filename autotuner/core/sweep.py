@@ -216,7 +216,10 @@ class SweepRequest:
 
     @property
     def trial_timeout_s(self) -> float:
-        """The most seconds that a trial may take from its launch to its last report, with its steps under faults."""
+        """The most seconds that a trial may take from its launch to its last report.
+
+        The time for steps under the sweep's fault trace (injected link faults) is included.
+        """
         num_steps = 0 if self.fault_trace is None else self.fault_trace.num_steps
         return self.trial.timeout_s + num_steps * self.trial.faulty_step_timeout_s
 

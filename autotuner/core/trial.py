@@ -421,7 +421,7 @@ class Trial:
 
     @property
     def job_goes_on(self) -> bool:
-        """True if a job of the trial still waits or runs on an engine.
+        """True if a job of the trial still waits or runs on an engine such as Slurm.
 
         A worker that takes over the trial then watches this job, and starts no new one.
         """
@@ -441,8 +441,8 @@ class Trial:
     def worked_s(self, now: float) -> float:
         """Return the seconds until ``now`` (epoch seconds) for which the trial's latest attempt has used its devices.
 
-        The number is for a trial on the service's own machine; on an engine, the trial's ``jobs`` record their own
-        times.
+        The number is for a trial on the service's own machine. On an engine such as Slurm, the trial's ``jobs`` record
+        their own times.
         """
         if self.started_at is None:
             return 0.0

@@ -360,7 +360,7 @@ class TrialSpec:
 
     @property
     def has_slow_links(self) -> bool:
-        """True if links are artificially slowed in some step, by a fault trace or by assumed link states."""
+        """True if links are artificially slowed in some step, by a fault trace (injected faults) or assumed states."""
         assumed = self.cluster.link_health if self.cluster else ()
         return self.fault_trace is not None or any(not (one.source or one.is_healthy) for one in assumed)
 

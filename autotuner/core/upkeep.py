@@ -20,19 +20,20 @@ from autotuner.core.value import derived, value
 
 
 def gate_key(request: SweepRequest) -> str:
-    """Return the content key (a hash) of the job that a performance gate measures.
+    """Return the content key (a hash) of the job that a performance regression gate measures.
 
-    Only runs with equal keys may be compared. The key includes the job, and the trial settings that decide how much of
-    the job runs. The layout and the versions of software are not part of the key.
+    Such a gate compares the speed of a change with earlier runs. Only runs with equal keys may be compared. The key
+    includes the job, and the trial settings that decide how much of the job runs. The layout and the versions of
+    software are not part of the key.
     """
     trial = request.trial
     return content_key(job_key(request), trial.proxy_layers_per_stage, trial.max_gradient_norm)
 
 
 def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
-    """Return the content key (a hash) of everything that decides the runs of a performance gate.
+    """Return the content key (a hash) of everything that decides the runs of a performance regression gate.
 
-    Gates with equal keys can share their runs.
+    Such a gate compares the speed of a change with earlier runs. Gates with equal keys can share their runs.
 
     Args:
         request: The gate. Its baseline and thresholds are not part of the key.
@@ -84,7 +85,10 @@ class Baseline:
 
 @value
 class MfuGateRequest:
-    """A request for a performance regression gate, in which every name was replaced by the object that it names."""
+    """A request for a performance regression gate, in which every name was replaced by the object that it names.
+
+    The gate compares the speed of a changed layout or software with a baseline.
+    """
 
     sweep: SweepRequest
     """Sweep with the job, trial settings, trainer and budget. Its space is searched if ``layout`` is not given."""
@@ -118,7 +122,7 @@ class GateRunRequest:
 
 
 class MfuGateOutcome(StrEnum):
-    """The possible outcomes of a performance regression gate.
+    """The possible outcomes of a performance regression gate, which compares the speed of a change with a baseline.
 
     ``passed`` and ``failed`` say whether the change is fast enough. The other outcomes say why the gate could not
     decide: too much noise, no baseline, an error, or a cancel request.
@@ -149,7 +153,7 @@ class MfuGateResult:
 class GateRun(Run):
     """The durable run (background work that survives restarts) of a performance regression gate.
 
-    ``subject`` is the name of the gate's baseline.
+    The gate compares the speed of a change with a baseline; ``subject`` is the name of this baseline.
     """
 
     kind: Literal["gate"] = "gate"
@@ -160,7 +164,7 @@ class GateRun(Run):
     @property
     @derived
     def outcome(self) -> MfuGateOutcome | None:
-        """The outcome of the performance regression gate; None until the gate is finished."""
+        """The outcome of the performance regression gate (a comparison with a baseline); None until it is finished."""
         return None if self.result is None else self.result.outcome
 
     @property

@@ -256,14 +256,14 @@ def bounds_in(hint: Any) -> tuple[Bound, ...]:
 
 
 def broken(number: Any, bounds: tuple[Bound, ...]) -> tuple[str, object] | None:
-    """Return the first bound that a number breaks, as a rule in words with the nearest legal value.
+    """Return the first bound that a number breaks, as a pair: the rule in words, and the nearest legal value.
 
-    The result is None if the number breaks no bound. The nearest legal value is None if there is none. NaN breaks every
-    bound.
+    The result is None if the number breaks no bound. The nearest legal value is None if there is no nearest one, as for
+    a float that must be above 0. NaN breaks every bound.
 
     Args:
-        number: The number.
-        bounds: The bounds.
+        number: The number to check.
+        bounds: Bounds from the type annotation of a field, such as ``Gt(0)``.
     """
     for bound in bounds:
         if isinstance(bound, Gt) and not number > bound.gt:

@@ -33,7 +33,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?$")
 
 
 def names_of(text: str, where: str) -> tuple[str, ...]:
-    """Return all host names that a Slurm host list such as ``node[01-18,20],login1`` stands for, in its order.
+    """Return all host names that a Slurm host list such as ``node[01-18,20],login1`` stands for, in the list's order.
 
     Args:
         text: Host list, as in Slurm's configuration files.
