@@ -45,7 +45,7 @@ def to_plain(value: Any) -> Any:
 def without_defaults(value: Any) -> Any:
     """Return a value as plain JSON data, without the fields that have their default value.
 
-    Therefore a new field of a later release does not change the content keys of older values.
+    Therefore a new field of a later release does not change the content keys (hashes) of older values.
     """
     if is_dataclass(value) and not isinstance(value, type):
         stated = ((f, getattr(value, f.name)) for f in fields(value))

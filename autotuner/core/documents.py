@@ -197,7 +197,7 @@ Document: TypeAlias = Annotated[T, _Strict()]
 
 @dataclass(frozen=True, slots=True)
 class GivenFields:
-    """A mark for a field that holds a mapping with some fields of a dataclass: only the fields that the caller gave."""
+    """A mark (in ``Annotated``) for a field that is a mapping: the fields of a dataclass that a caller gave."""
 
     cls: type[Any]
 
@@ -227,7 +227,7 @@ _BASE_SCHEMA = _NAME_SCHEMA | {"description": "Name of the catalog; fields that 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Described:
-    """A mark for a dataclass that callers may also write in a short form, such as a catalog name with some changes."""
+    """A mark (in ``Annotated``) for a dataclass that callers may also write as a catalog name with some changes."""
 
     whole: Callable[[object], Any]
     """A function that makes the whole document from a short form. It keeps unknown fields, so that they are refused
@@ -267,7 +267,7 @@ class Described:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InWords:
-    """A mark for a value that callers may also write as a text, such as a layout by its name."""
+    """A mark (in ``Annotated``) for a value that callers may also write as a text, such as a layout by its name."""
 
     read: Callable[[str], Any]
     """A function that makes the document from a text."""
@@ -339,7 +339,7 @@ def write_in_short(cls: type[Any], described: Described) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A mark for a field that takes the name of an object, or optionally the object itself."""
+    """A mark (in ``Annotated``) for a field that takes the name of an object, or optionally the object itself."""
 
     alone: bool = False
     """True if the field takes only a name; otherwise it also takes the object itself."""

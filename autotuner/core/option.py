@@ -41,14 +41,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lowest:
-    """A mark on the type of a number with its least legal value. The constructor of ``Layout`` checks it."""
+    """A mark (in ``Annotated``) with the least legal value of a number. The constructor of ``Layout`` checks it."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Highest:
-    """A mark on the type of a number with its greatest legal value. The constructor of ``Layout`` checks it."""
+    """A mark (in ``Annotated``) with the greatest legal value of a number. The constructor of ``Layout`` checks it."""
 
     value: int
 

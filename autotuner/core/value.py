@@ -42,19 +42,19 @@ T = TypeVar("T")
 # ---------------------------------------------------------------- marks of fields
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A mark on the type of a number with its unit: ``s``, ``bytes``, ``tokens``."""
+    """A mark (in ``Annotated``) with the unit of a number: ``s``, ``bytes``, ``tokens``."""
 
     symbol: str
 
 
 @dataclass(frozen=True, slots=True)
 class OrNull:
-    """A mark on the type of a float that may be NaN, such as a loss that diverged. In JSON, NaN becomes null."""
+    """A mark (in ``Annotated``) for a float that may be NaN, such as a diverged loss. In JSON, NaN becomes null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A mark on the type of a field that people type in another form than JSON has, such as a time in minutes."""
+    """A mark (in ``Annotated``) for a field that people type in another form than JSON, such as a time in minutes."""
 
     read: Callable[[str, str], Any]
     """A function that makes the JSON value from the name of the field, for error messages, and from the text."""
@@ -66,33 +66,33 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A mark on the type of a field with the name that command lines and forms use instead of the field's name."""
+    """A mark (in ``Annotated``) with the name that command lines and forms use instead of the field's name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """A mark on the type of a field with its label in a form, if its own name does not say enough."""
+    """A mark (in ``Annotated``) with a field's label in a form, if the field's name does not say enough."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A mark on the type of a field: a form shows the field and its inner fields as a group with this title."""
+    """A mark (in ``Annotated``) for a field that a form shows, with its inner fields, as a group with this title."""
 
     title: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rare:
-    """A mark on the type of a field that few people set. Forms show it last."""
+    """A mark (in ``Annotated``) for a field that few people set. Forms show it last."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsJson:
-    """A mark on the type of a field with inner fields: people type all of them as one JSON text, or give a file."""
+    """A mark (in ``Annotated``) for a field whose inner fields people type as one JSON text, or give as a file."""
 
     example: str
     """Example of a text, which forms and help show to people."""
@@ -103,7 +103,7 @@ class AsJson:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A mark on the type of a field with the text that an empty input shows, which says what an empty input means."""
+    """A mark (in ``Annotated``) with the text that an empty input shows, which says what an empty input means."""
 
     text: str
 
@@ -114,7 +114,7 @@ M = TypeVar("M")
 def mark_of(hint: Any, kind: type[M]) -> M | None:
     """Return the outermost mark of a kind on a type annotation; None if there is none.
 
-    In an optional type (``X | None``), the marks on ``X`` count, too.
+    A mark is an object in ``Annotated[X, mark]``. In an optional type (``X | None``), the marks on ``X`` count, too.
 
     Args:
         hint: Type annotation of a field.
@@ -133,7 +133,7 @@ def derived(get: Callable[[Any], T]) -> Callable[[Any], T]:
     """Mark the function of a property as derived, so that answers show the property beside the fields.
 
     ``documents.write`` adds the property to answers. A document that is read may contain the property, but its value is
-    ignored. The property is neither stored nor part of content keys.
+    ignored. The property is neither stored nor part of content keys (hashes of values).
     """
     get.__is_derived__ = True  # type: ignore[attr-defined]
     return get
