@@ -77,7 +77,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: Exception) -> Problem:
-        """Return an exception in its stored form: the name of its class, its message and, if it is ours, its fields."""
+        """Return an exception in its stored form: class name, message and, for errors of this product, the fields."""
         is_ours = isinstance(error, AutotunerError)
         message = str(error) if is_ours else f"{type(error).__name__}: {error}"
         return cls(error=type(error).__name__, message=message, state=_state(error) if is_ours else {})

@@ -234,9 +234,10 @@ class SweepRequest:
 
     @property
     def small_cluster(self) -> Cluster | None:
-        """The cluster of proxy trials, with the memory per rank limited to the budget; None without proxy trials.
+        """The cluster of proxy trials, with the memory per rank limited to the sweep's memory budget.
 
-        A proxy trial is a small trial that stands for a full-size layout.
+        A proxy trial is a small trial that stands for a full-size layout. None means that the sweep has no proxy
+        trials.
         """
         return None if self.trial_cluster is None else self._within_budget(self.trial_cluster)
 
