@@ -177,7 +177,7 @@ def test_a_space_that_never_fits_ends_as_failed_and_says_how_many_trials_ran_out
         tried += 1
     assert isinstance(order, Finish)
     assert (order.state, order.reason) == (RunState.FAILED, StopReason.SPACE_EXHAUSTED)
-    assert "nothing was measured" in order.detail
+    assert "no trial was measured" in order.detail
     assert tried > 0
     assert order.detail.endswith(f"{tried} ran out of memory")
 
