@@ -324,16 +324,16 @@ def _accelerator(accelerator: Accelerator, profile: DeviceProfile) -> Accelerato
     """
     measured = replace(
         accelerator,
-        measured_bandwidth_bytes_per_s=profile.memory_bandwidth_bytes_per_s,
         kernel_launch_s=profile.launch_s,
         measured_gemm=profile.gemm,
         measured_attention=profile.attention,
         core=profile.core or accelerator.core,
     )
     if accelerator.kind != "cpu":
-        return measured
+        return replace(measured, measured_bandwidth_bytes_per_s=profile.memory_bandwidth_bytes_per_s)
     return replace(
         measured,
+        memory_bandwidth_bytes_per_s=profile.memory_bandwidth_bytes_per_s,  # nobody states that of a core
         fp32_flop_per_s=profile.fp32_flop_per_s,
         bf16_flop_per_s=profile.bf16_flop_per_s,
         peak_source=f"profile {profile.name}: measured GEMM rate of {profile.num_ranks} busy cores",

@@ -170,7 +170,7 @@ def _links(cluster: Cluster, accelerator: Accelerator, links: ClusterLinks) -> I
         Column("described as", is_number=False),
     )
     yield Table(columns=columns, rows=[tuple(_link(one)) for one in links.items])
-    is_measured = accelerator.measured_bandwidth_bytes_per_s is not None
+    is_measured = bool(accelerator.measured_gemm)
     bandwidth = Quantity(
         value=accelerator.measured_bandwidth_bytes_per_s or accelerator.memory_bandwidth_bytes_per_s,
         unit="bytes/s",

@@ -41,7 +41,7 @@ from tests.builders import (
 def test_a_core_takes_its_peaks_from_the_profile_and_a_gpu_keeps_those_of_its_data_sheet() -> None:
     core = profiled(cpu_cluster(), profile()).accelerator
     assert (core.fp32_flop_per_s, core.bf16_flop_per_s) == (80e9, 160e9)
-    assert core.streaming_bytes_per_s == 2e10
+    assert core.memory_bandwidth_bytes_per_s == 2e10
     assert core.kernel_launch_s == 3e-6
     assert "profile local" in core.peak_source
     before = h100_cluster()
@@ -67,7 +67,7 @@ def test_a_profile_without_timed_collectives_leaves_those_of_the_link() -> None:
     line = MeasuredCollective(kind="send", num_ranks=2, start_s=1e-3, s_per_byte=1e-9)
     before = cpu_cluster()
     before = replace(before, intra_node_link=replace(before.intra_node_link, measured=(line,)))
-    assert profiled(before, replace(profile(), collectives=())).intra_node_link.measured == (line,)
+    assert profiled(before, profile()).intra_node_link.measured == (line,)
 
 
 def test_a_profile_of_two_nodes_is_what_the_network_gives() -> None:
