@@ -96,7 +96,9 @@ class _Reader:
             self._app.store.get_sweep(word)
         ranked, _ = self._app.store.ranking(word, page=Page(limit=1))
         if not ranked:
-            raise InvalidInput("of", word, "is a sweep in which no trial has a rank yet; wait for a measured trial")
+            raise InvalidInput(
+                "of", word, "is a sweep without a ranked trial; wait until a trial is measured, or name a trial"
+            )
         return ranked[0]
 
     def _of_trial(self, trial: Trial) -> Contender:
@@ -124,7 +126,9 @@ class _Reader:
     def _explored(self, address: str) -> Contender:
         link = Permalink.read(address)
         if link.layout is None:
-            raise InvalidInput("of", address, "must name a layout")
+            raise InvalidInput(
+                "of", address, "must contain the field layout; open a layout on the page /explore and copy its address"
+            )
         found = self._predicted(link.layout, link.job(self._app), "explored", link)
         return replace(found, of=link.with_layout(found.layout).to("/explore"))
 
@@ -148,6 +152,9 @@ class _Reader:
 
 def _job_before(before: Sequence[Contender], word: str) -> Job:
     if not before:
-        rule = "is a layout without a job: first name a trial, a sweep or an explored layout"
+        rule = (
+            "is a layout without a job; before it, name a trial, a sweep or the address of an explored layout, "
+            "whose job is used"
+        )
         raise InvalidInput("of", word[:60], rule)
     return before[0].job

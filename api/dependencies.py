@@ -61,8 +61,10 @@ CallerOf = Annotated[Caller, Depends(_caller)]
 
 
 async def _page(
-    limit: Annotated[int, Query(ge=1, le=500, description="Rows on the page.")] = 50,
-    offset: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Rows to skip.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=500, description="Largest number of rows to return.")] = 50,
+    offset: Annotated[
+        int, Query(ge=0, le=MAX_INTEGER, description="Number of rows to skip before the first returned row.")
+    ] = 0,
 ) -> Page:
     return Page(limit=limit, offset=offset)
 
@@ -113,10 +115,13 @@ _ASCENDING = frozenset({SweepColumn.NAME, SweepColumn.STATE, SweepColumn.OWNER, 
 
 
 async def _sweep_order(
-    sort: Annotated[SweepColumn, Query(description="What the list is ordered by.")] = SweepColumn.CREATED,
+    sort: Annotated[SweepColumn, Query(description="Column by which the list is sorted.")] = SweepColumn.CREATED,
     order: Annotated[
         Literal["ascending", "descending"] | None,
-        Query(description="Texts ascend unless this says otherwise; numbers and dates descend."),
+        Query(
+            description="Direction of the order. By default, texts are sorted in ascending order, numbers and dates in "
+            "descending order."
+        ),
     ] = None,
 ) -> SweepOrder:
     is_descending = sort not in _ASCENDING if order is None else order == "descending"

@@ -155,9 +155,7 @@ def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, headers, detail = HTTPStatus(error.status_code), error.headers, str(error.detail)
     if status is HTTPStatus.BAD_REQUEST:  # FastAPI raises this for a body that is not JSON
-        return answer_problem(
-            request, "malformed-json", status, "the body is not JSON, or has too many levels of nesting"
-        )
+        return answer_problem(request, "malformed-json", status, "the body is not JSON, or is nested too deeply")
     if status is HTTPStatus.NOT_FOUND:
         detail = f"there is nothing at {request.url.path}"
     elif status is HTTPStatus.METHOD_NOT_ALLOWED:

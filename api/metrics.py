@@ -45,7 +45,7 @@ class LoopLag:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag_s = Histogram(
             "autotuner_event_loop_lag_seconds",
-            "Delay of the event loop's due callbacks.",
+            "Seconds by which callbacks of the event loop run late.",
             registry=registry,
             buckets=_BUCKETS_S,
         )
@@ -77,16 +77,23 @@ class Requests:
     def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
         self._prefix = prefix
         self.answered = Counter(
-            "autotuner_requests", "Requests by route and status.", ["method", "route", "status"], registry=registry
+            "autotuner_requests",
+            "Number of requests, by route and status.",
+            ["method", "route", "status"],
+            registry=registry,
         )
         self.seconds = Histogram(
             "autotuner_request_seconds",
-            "How long answers took, but for event streams.",
+            "Seconds until a request was answered, without event streams.",
             ["route"],
             registry=registry,
             buckets=_REQUESTS_BUCKETS_S,
         )
-        self.open = Gauge("autotuner_requests_open", "Requests under way, event streams included.", registry=registry)
+        self.open = Gauge(
+            "autotuner_requests_open",
+            "Number of requests that are being answered, with event streams.",
+            registry=registry,
+        )
 
     def count(self, scope: Scope, status: int, seconds: float | None) -> None:
         """Count one answered request and its duration.
@@ -136,27 +143,33 @@ class StoredMetrics(Collector):
             store = self._open_store()
             gauges, workers = store.health.gauges(now=now), store.health.workers()
         except StoreUnavailable:
-            yield _gauge("database_up", "Whether the database answers.", 0)
+            yield _gauge("database_up", "1 if the database answers, else 0.", 0)
             return
-        yield _gauge("database_up", "Whether the database answers.", 1)
+        yield _gauge("database_up", "1 if the database answers, else 0.", 1)
         num_workers = sum(worker.is_alive(now) for worker in workers)
-        yield _gauge("workers_alive", "Workers that said within a minute that they live.", num_workers)
+        yield _gauge("workers_alive", "Number of workers that sent a heartbeat within the last minute.", num_workers)
         yield from _families(gauges, now)
 
 
 def _families(gauges: Gauges, now: float) -> Iterable[GaugeMetricFamily]:
     yield _by_state("sweeps", "Sweeps by state.", RunState, gauges.num_sweeps)
-    yield _by_state("open_trials", "Trials of unfinished sweeps by state.", TrialState, gauges.num_open_trials)
+    yield _by_state(
+        "open_trials", "Number of trials of unfinished sweeps, by state.", TrialState, gauges.num_open_trials
+    )
     yield _by_state(
         "trials_ended_last_hour",
-        "Trials that ended within the last hour, by state.",
+        "Number of trials that ended within the last hour, by state.",
         TrialState,
         gauges.num_ended_trials,
     )
-    yield _gauge("queue_age_seconds", "How long the oldest queued sweep waits.", _age(gauges.oldest_queued_at, now))
-    yield _gauge("deliveries_pending", "Deliveries to webhooks that are pending.", gauges.num_pending_deliveries)
     yield _gauge(
-        "delivery_age_seconds", "How long the oldest pending delivery waits.", _age(gauges.oldest_pending_at, now)
+        "queue_age_seconds", "Seconds that the oldest queued sweep has waited.", _age(gauges.oldest_queued_at, now)
+    )
+    yield _gauge("deliveries_pending", "Number of pending deliveries to webhooks.", gauges.num_pending_deliveries)
+    yield _gauge(
+        "delivery_age_seconds",
+        "Seconds that the oldest pending delivery has waited.",
+        _age(gauges.oldest_pending_at, now),
     )
 
 

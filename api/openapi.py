@@ -72,17 +72,17 @@ def _moved(node: Any, named: dict[str, Any]) -> Any:
 Responses = dict[int | str, dict[str, Any]]
 
 STATUS_MEANINGS = {
-    400: "The body is not JSON.",
+    400: "The body of the request is not JSON.",
     401: "The service requires a login, and this request has no valid token or session.",
     403: "The caller's scope is too low, or somebody else created the object.",
-    404: "Nothing is stored under that name or id; `nearest` is the closest there is.",
-    408: "The body did not arrive in time.",
-    409: "The request contradicts what is stored.",
-    413: "The body is longer than the service reads.",
-    421: "The service is not reached by the name that the request was sent to.",
+    404: "Nothing is stored under that name or id. `nearest` is the most similar stored name, if there is one.",
+    408: "The body of the request did not arrive in time.",
+    409: "The request contradicts stored data.",
+    413: "The body is longer than the service accepts.",
+    421: "The service does not answer to the host name of the request.",
     422: (
-        "A value breaks a rule; `field`, `value`, `rule` and `nearest` say which one. Or the "
-        "answer would need too much time or memory."
+        "A value breaks a rule: `field`, `value`, `rule` and `nearest` describe it. Or the answer would need too much "
+        "time or memory."
     ),
     429: ("The caller has reached a limit; `detail` names the limit, and `Retry-After` is the time to wait."),
     503: (
@@ -224,7 +224,8 @@ _SCHEMES = {
         "type": "apiKey",
         "in": "cookie",
         "name": SESSION_COOKIE,
-        "description": "A browser that was let in at `/login`; what changes something needs `X-CSRF-Token` too.",
+        "description": "Session of a browser that logged in at `/login`. A request that changes something also needs "
+        "the header `X-CSRF-Token`.",
     },
 }
 

@@ -295,7 +295,9 @@ class Remote:
                 headers={name: value for name, value in headers.items() if value is not None},
             )
         except httpx.TransportError as error:
-            raise StoreUnavailable(f"the service at {self.url} no longer answers: {error}") from error
+            raise StoreUnavailable(
+                f"the service at {self.url} no longer answers ({error}); check that it runs"
+            ) from error
         return read_answer(response, answer)
 
     def _get(self, path: str, answer: type[T], **params: object) -> T:

@@ -200,7 +200,7 @@ def check_shape(body: bytes) -> None:
     for _ in range(MAX_DEPTH):
         level = [member for field, value in level for member in _members(field, value)]
     if level:
-        raise InvalidInput(level[0][0], "...", f"must have at most {MAX_DEPTH} levels of nesting")
+        raise InvalidInput(level[0][0], "...", f"must have at most {MAX_DEPTH} levels of nested objects and lists")
 
 
 def _members(field: str, value: object) -> Iterator[tuple[str, object]]:

@@ -218,7 +218,8 @@ _CalibrationsCluster = Annotated[
     Query(
         min_length=1,
         max_length=128,
-        description="Only what was learnt on accelerators of this cluster: a stored one, or one of the catalog.",
+        description="Return only the corrections that were learnt on the accelerators of this cluster. The cluster is "
+        "stored or in the catalog.",
         examples=["h100:64"],
     ),
 ]

@@ -22,7 +22,7 @@ from autotuner.store.options import Page
 
 router = APIRouter(tags=["gates"])
 
-_Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the job, as the list of baselines has it.")]
+_Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Key of the job, as the list of baselines shows it.")]
 
 _NEWEST = 20
 """Number of newest gates in which the last one of a branch is searched."""

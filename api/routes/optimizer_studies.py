@@ -14,7 +14,10 @@ from autotuner.search.planning.optimizer_study import with_trials
 
 router = APIRouter(prefix="/optimizer-studies", tags=["optimizer studies"])
 
-_CREATED_BEFORE = {"model": Document[StudyRun], "description": "This Idempotency-Key created it before."}
+_CREATED_BEFORE = {
+    "model": Document[StudyRun],
+    "description": "An earlier request with this Idempotency-Key created this study.",
+}
 
 
 @router.post("", status_code=201, responses={200: _CREATED_BEFORE, **problems(400, 404, 409, 422)})

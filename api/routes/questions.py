@@ -66,7 +66,10 @@ def predict(app: AppOf, body: Document[PredictionRequest]) -> Document[Predictio
 
 plans_router = APIRouter(prefix="/plans", tags=["plans"])
 
-_STILL_COMPUTED = {"model": Document[PlanRun], "description": "It is still computed; its Location says how far."}
+_STILL_COMPUTED = {
+    "model": Document[PlanRun],
+    "description": "The plan is still being computed. The header Location is the address that shows its progress.",
+}
 
 
 @plans_router.post("", responses={202: _STILL_COMPUTED, **problems(400, 404, 422)}, openapi_extra=needs(Scope.READ))
@@ -226,7 +229,7 @@ def compare_layouts(app: AppOf, body: Document[ComparisonRequest]) -> Document[L
         raise error
     if len(found.asked) < 2:
         raise InvalidInput(
-            "of", len(found.asked), "must name two to four different layouts; flags count as one layout", 2
+            "of", len(found.asked), "must name two to four different layouts; command-line flags count as one layout", 2
         )
     return app.asides.ask(side_by_side, found.asked)
 
@@ -255,7 +258,9 @@ def export_layout(app: AppOf, body: Document[ExportRequest]) -> Document[Export]
 def export_trial(
     app: AppOf,
     trial_id: TrialId,
-    wanted: Annotated[ExportFormat, Query(alias="format", description="Whose words are wanted.")],
+    wanted: Annotated[
+        ExportFormat, Query(alias="format", description="Format of the trainer to write the layout for.")
+    ],
 ) -> Document[Export]:
     """Write a trial's layout as a trainer's arguments or configuration file, for the job of its sweep."""
     trial = app.store.get_trial(trial_id)

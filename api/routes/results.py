@@ -28,17 +28,26 @@ results_router = APIRouter(prefix="/sweeps/{sweep_id}", tags=["sweeps"])
 
 _Choice = Annotated[
     str | None,
-    Query(description="A choice: `tp`, `pp`, `dp`, `cp`, `ep`, `mb`, `sharding` or an option by its name."),
+    Query(
+        description="Option of a layout to look at: `tp`, `pp`, `dp`, `cp`, `ep`, `mb`, `sharding`, or the name "
+        "of a field of a layout."
+    ),
 ]
 
 _Metrics = Annotated[
     str,
-    Query(description="What counts, with commas between: `mfu,tokens_per_joule`. Left out: what the sweep looks for."),
+    Query(
+        description="Metrics to compare, with commas between them: `mfu,tokens_per_joule`. Default: the metrics of the "
+        "sweep's objective."
+    ),
 ]
 
 _Profile = Annotated[
     str,
-    Query(description="How much metrics count where one trial is named: `mfu=2,tokens_per_dollar=1`."),
+    Query(
+        description="Weight of each metric, with which one trial is chosen from the Pareto front: "
+        "`mfu=2,tokens_per_dollar=1`."
+    ),
 ]
 
 
@@ -139,18 +148,25 @@ async def _query(
         str,
         Query(
             max_length=_LONGEST,
-            description="Conditions, all of which a row meets: a column, one of `= != > < >= <=`, and a value. MFU is "
-            "in percent and memory in GB, unless a number says another unit; words of a layout (`tp4`) do, too.",
+            description="Conditions with spaces between them; a row must meet all of them. A condition is a column, "
+            "one of `= != > < >= <=`, and a value, or a word of a layout such as `tp4`. MFU is in percent "
+            "and memory in GB if the value has no unit.",
             examples=["tp=4 pp>1 recompute=none mfu>40"],
         ),
     ] = "",
     sort: Annotated[
         str,
-        Query(max_length=100, description="A column; `-` before it: the highest first.", examples=["-tokens_per_s"]),
+        Query(
+            max_length=100,
+            description="Column by which the rows are sorted. With `-` before its name, the highest value comes first.",
+            examples=["-tokens_per_s"],
+        ),
     ] = "",
     columns: Annotated[
         str,
-        Query(max_length=_LONGEST, description="Columns with commas between them; else the usual ones."),
+        Query(
+            max_length=_LONGEST, description="Columns to return, with commas between them. Default: the usual columns."
+        ),
     ] = "",
 ) -> TableQuery:
     return TableQuery.read(where, sort, columns)
@@ -161,8 +177,8 @@ TableQueryOf = Annotated[TableQuery, Depends(_query)]
 _Rows = Annotated[
     RowsOf,
     Query(
-        description="`ranked`: trials that have a rank. `untried`: of the 1,000 best layouts by prediction those "
-        "that no trial tried."
+        description="`ranked`: trials that have a rank. `untried`: layouts that no trial tried, among the 1,000 best "
+        "predicted layouts."
     ),
 ]
 
@@ -181,8 +197,10 @@ def read_table(
     sweep: SweepOf,
     query: TableQueryOf,
     rows: _Rows = "ranked",
-    limit: Annotated[int, Query(ge=1, le=_MOST_ROWS, description="Rows on the page.")] = 50,
-    offset: Annotated[int, Query(ge=0, le=MAX_INTEGER, description="Rows to skip.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=_MOST_ROWS, description="Largest number of rows to return.")] = 50,
+    offset: Annotated[
+        int, Query(ge=0, le=MAX_INTEGER, description="Number of rows to skip before the first returned row.")
+    ] = 0,
 ) -> Document[TableSlice]:
     """Read a sweep's trials as a table with the requested rows, order and columns.
 

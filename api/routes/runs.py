@@ -41,22 +41,35 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         pattern=r"^[!-~]{1,200}$",
-        description="Any text that names this request; sent again, it returns the run of the first time.",
+        description="Any text that identifies this request. If a request with the same key is sent again, the answer "
+        "is the run that the first request created.",
         examples=["ci-run-4711"],
     ),
 ]
 
 _Kind = Annotated[
     Literal["sweep", "gate", "retune", "study", "check", "plan"] | None,
-    Query(description="Only runs of this kind."),
+    Query(description="Return only runs of this kind."),
 ]
 _Subject = Annotated[
     str | None,
-    Query(max_length=128, description="Only runs of this cluster (checks), retune (its runs) or baseline (gates)."),
+    Query(
+        max_length=128,
+        description="Return only checks of the cluster, runs of the retune, or gates with the baseline of this name.",
+    ),
 ]
-_Parent = Annotated[str | None, Query(max_length=64, description="Only runs that were queued for this run.")]
-_State = Annotated[RunState | None, Query(description="Only runs in this state.")]
-_WaitS = Annotated[float, Query(ge=0, le=50, description="How long the answer may wait for a plan.")]
+_Parent = Annotated[
+    str | None, Query(max_length=64, description="Id of a run: return only the runs that were queued for it.")
+]
+_State = Annotated[RunState | None, Query(description="Return only runs in this state.")]
+_WaitS = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=50,
+        description="Longest time in seconds to wait for a plan to end before the answer is sent; 0: no wait.",
+    ),
+]
 
 
 def new_run(kind: type[R], request: Request, response: Response, started: tuple[Run, bool]) -> R:
@@ -154,9 +167,21 @@ def resume_run(app: AppOf, caller: CallerOf, run_id: RunId) -> Document[AnyRun]:
 _STREAM: dict[str, Any] = {"content": {"text/event-stream": {}}}
 
 _LastEventId = Annotated[
-    int, Header(alias="Last-Event-ID", ge=0, le=MAX_INTEGER, description="Resume behind this event.", examples=[17])
+    int,
+    Header(
+        alias="Last-Event-ID",
+        ge=0,
+        le=MAX_INTEGER,
+        description="Id of the last event that you received. The stream continues with the next event.",
+        examples=[17],
+    ),
 ]
-_Wait = Annotated[bool, Query(description="False: end behind the last event there is.")]
+_Wait = Annotated[
+    bool,
+    Query(
+        description="True: wait for new events until the run ends. False: end the stream after the last stored event."
+    ),
+]
 
 
 async def _open_stream(request: Request, live: LiveEventsOf, run_id: RunId, caller: CallerOf) -> AsyncIterator[None]:

@@ -95,7 +95,9 @@ def list_attention(app: AppOf) -> Document[Listed[Trouble]]:
 
 audit_router = APIRouter(tags=["access"])
 
-CallerName = Annotated[str | None, Query(max_length=128, description="Only what that caller did.")]
+CallerName = Annotated[
+    str | None, Query(max_length=128, description="Name of a caller: return only the requests of this caller.")
+]
 
 
 @audit_router.get("/audit", responses=problems(422), openapi_extra=needs(Scope.ADMIN))
@@ -153,9 +155,12 @@ webhooks_router = APIRouter(tags=["webhooks and feed"])
 
 DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9-]{1,64}$", examples=["dl-4f9c2kq7xz"])]
 _WebhookOf = Annotated[
-    str | None, Query(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$", description="Only deliveries to this one.")
+    str | None,
+    Query(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]{0,127}$", description="Name of a webhook: return only deliveries to it."
+    ),
 ]
-_StateOf = Annotated[DeliveryState | None, Query(description="Only deliveries in this state.")]
+_StateOf = Annotated[DeliveryState | None, Query(description="Return only deliveries in this state.")]
 
 
 @webhooks_router.post("/webhooks", status_code=201, responses=problems(400, 409, 422), openapi_extra=needs(Scope.ADMIN))

@@ -37,9 +37,14 @@ from autotuner.service.build import App
 
 sweeps_router = APIRouter(prefix="/sweeps", tags=["sweeps"])
 
-TrialNumber = Annotated[int | None, Query(ge=0, le=MAX_INTEGER, description="Only comments on this trial.")]
+TrialNumber = Annotated[
+    int | None, Query(ge=0, le=MAX_INTEGER, description="Number of a trial: return only comments on it.")
+]
 
-CREATED_BEFORE = {"model": Document[SweepStanding], "description": "This Idempotency-Key created the sweep before."}
+CREATED_BEFORE = {
+    "model": Document[SweepStanding],
+    "description": "An earlier request with this Idempotency-Key created this sweep.",
+}
 
 
 @sweeps_router.post("", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422, 429)})

@@ -72,7 +72,7 @@ def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
         if cell not in _BLANK:
             value = _number(name, cell)
             if not (lowest <= value <= _MAX_COUNT and value.is_integer()):
-                raise UnusableRow(f"{name} is not a whole number of 1 or more")
+                raise UnusableRow(f"the column {name} is not a whole number of 1 or more")
             return int(value)
     return None
 
@@ -85,7 +85,7 @@ def count(row: Row, *names: str) -> int:
     """
     value = maybe_count(row, *names)
     if value is None:
-        raise UnusableRow(f"the column {names[0]} is empty")
+        raise UnusableRow(f"the column {names[0]} is empty, but it is required")
     return value
 
 
@@ -97,7 +97,7 @@ def positive(row: Row, name: str) -> float:
     """
     value = _number(name, text(row, name))
     if value <= 0:
-        raise UnusableRow(f"{name} is not above 0")
+        raise UnusableRow(f"the column {name} is not above 0")
     return value
 
 
@@ -118,7 +118,7 @@ def _number(name: str, cell: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UnusableRow(f"{name} is not a number")
+        raise UnusableRow(f"the column {name} is not a number")
     return value
 
 
@@ -187,7 +187,7 @@ def shard_level(text: str) -> Sharding:
             num_ranks = int(size[1][:9]) if size else 0
             in_node = not num_ranks and any(word in plain for word in ("hsdp", "hybrid", "mics"))
             return Sharding(level, in_node, num_ranks or None)
-    raise UnusableRow("the shard level is not one of the known names", text)
+    raise UnusableRow("the shard level is not a known name, such as zero1 or fsdp", text)
 
 
 # ---------------------------------------------------------------- pipelines
@@ -234,7 +234,7 @@ def schedule(text: str, virtual_stages_per_rank: int) -> PipelineSchedule:
     )
     if found is None or not fits:
         of = f"{text} with {virtual_stages_per_rank} stage(s) per rank"
-        raise UnusableRow("a layout has no such pipeline schedule", of)
+        raise UnusableRow("a layout cannot express this pipeline schedule", of)
     return found
 
 
@@ -334,7 +334,7 @@ def recompute(text: str) -> Recomputation:
         return Recomputation(Recompute.FULL, every=_INTERVALS.get(found) or max(1, int(found[:9])))
     if _DROPS_SOME.search(word):
         return Recomputation(Recompute.SELECTIVE, policies=_policies(word.replace("-", " ")))
-    raise UnusableRow("the recomputation is not one of the known names", text)
+    raise UnusableRow("the recomputation is not a known name, such as none, selective or full", text)
 
 
 # ---------------------------------------------------------------- kernels
@@ -386,7 +386,7 @@ def attention_kernel(text: str, flash: str = "flash") -> AttentionKernel | None:
         return AttentionKernel.from_label(flash)
     if word in ("", "auto", "default"):
         return AttentionKernel.FLASH
-    raise UnusableRow("the attention kernel is not one of the known names", text)
+    raise UnusableRow("the attention kernel is not a known name, such as flash2", text)
 
 
 def kernel_on(
@@ -425,7 +425,7 @@ def precision(text: str) -> Precision:
         return Precision.from_label(word)
     found = _first(_PRECISIONS, word)
     if found is None:
-        raise UnusableRow("the precision is not one of the known names", text)
+        raise UnusableRow("the precision is not a known name, such as bf16 or fp8", text)
     return found
 
 

@@ -129,7 +129,7 @@ def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
     tensor, pipeline, stated = maybe_count(row, "tp"), maybe_count(row, "pp"), maybe_count(row, "dp")
     context, expert = maybe_count(row, "cp") or 1, maybe_count(row, "ep") or 1
     if tensor is None and pipeline is None and not _is_data_parallel_alone(row, source, world_size):
-        raise UnusableRow("the column tp is empty")
+        raise UnusableRow("the column tp is empty, but it is required")
     if tensor is None:
         tensor = _what_is_left(world_size, context, pipeline, stated)
     if pipeline is None:
@@ -137,7 +137,7 @@ def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
     data, rest = divmod(world_size, tensor * pipeline * context)
     # some count context ranks as replicas, some count each group of expert ranks as one
     if rest or (stated is not None and data not in {stated, stated * expert} and stated != data * context):
-        raise UnusableRow("the product of the degrees is not the number of accelerators")
+        raise UnusableRow("the product of the parallel degrees is not the number of accelerators")
     return _Degrees(data, context, tensor, pipeline, expert)
 
 
@@ -187,7 +187,7 @@ def _micro_batch_size(row: Row, source: Source, degrees: _Degrees) -> int:
     name, sizes = text(row, "model").lower(), source.micro_batches.items()
     usual = next((size for word, size in sizes if re.search(rf"\b{re.escape(word)}\b", name)), None)
     if usual is None and batch is None:
-        raise UnusableRow("the column micro_batch is empty")
+        raise UnusableRow("the column micro_batch is empty, but it is required")
     return usual or 1
 
 
@@ -268,5 +268,5 @@ def global_batch_size(row: Row, layout: Layout) -> int:
     per_pass = layout.micro_batch_size * layout.data_parallel_degree
     num_micro_batches = maybe_count(row, "grad_accum", "num_microbatches")
     if num_micro_batches is None and layout.pipeline_parallel_degree > 1:
-        raise UnusableRow("the column global_batch is empty")
+        raise UnusableRow("the column global_batch is empty, but it is required")
     return per_pass * (num_micro_batches or 1)

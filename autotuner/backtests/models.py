@@ -117,15 +117,19 @@ def _num_layers(row: Row) -> int | None:
 def _stated(row: Row, vocab: int | None) -> TransformerSpec:
     if maybe_count(row, "hidden") is None:
         raise UnusableRow(
-            "the row has no shapes of the model, and the catalog has no transformer with this name", text(row, "model")
+            "the row does not state the sizes of the model, and the catalog has no transformer with this name",
+            text(row, "model"),
         )
     hidden, heads = count(row, "hidden"), count(row, "heads")
     num_layers = _num_layers(row)
     if num_layers is None:
-        raise UnusableRow("the column layers is empty")
+        raise UnusableRow("the column layers is empty, but it is required")
     latent, head_dim = _latent_attention(row), maybe_count(row, "head_dim")
     if head_dim is None and hidden % heads:
-        raise UnusableRow("head_dim is empty, and the heads do not split the hidden size", f"{heads}, {hidden}")
+        raise UnusableRow(
+            "the column head_dim is empty, and the number of heads does not divide the hidden size",
+            f"{heads}, {hidden}",
+        )
     experts = _experts(row)
     return TransformerSpec(
         name=text(row, "model"),
@@ -217,5 +221,8 @@ def _with_stated_size(spec: TransformerSpec, row: Row) -> TransformerSpec:
     usual = min(variants[:2], key=distance)
     nearest = usual if distance(usual) <= _USUAL_TOLERANCE else min(variants, key=distance)
     if distance(nearest) > _COUNT_TOLERANCE:
-        raise UnusableRow("the shapes do not give the stated number of parameters", text(row, "params_b"))
+        raise UnusableRow(
+            "the stated number of parameters is not the number that follows from the sizes of the model",
+            text(row, "params_b"),
+        )
     return nearest

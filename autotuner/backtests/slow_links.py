@@ -111,7 +111,7 @@ def read_iteration(row: Row) -> Iteration:
     if pipeline.num_ranks < 2:
         raise UnusableRow("a pipeline of one rank has no links between stages")
     if pipeline.num_ranks * pipeline.num_micro_batches > _MOST_PASSES:
-        raise UnusableRow("the pipeline has more passes than can be simulated", str(pipeline))
+        raise UnusableRow("the pipeline has more forward and backward passes than can be simulated", str(pipeline))
     links, healthy_ms = _links(row, pipeline.num_ranks), maybe_positive(row, "healthy_ms")
     return Iteration(
         pipeline=pipeline,
@@ -135,7 +135,7 @@ def _links(row: Row, num_ranks: int) -> list[int]:
     cell = text(row, "slow_links")
     rest = re.sub(r"\d+\s*[_\-:>]+\s*\d+", "", cell)
     if re.sub(r"[\s,;|+/&\[\]()'\"]", "", rest).lower() not in ("", "none", "healthy"):
-        raise UnusableRow("slow_links is not a list of links such as 0_1,6_7", cell)
+        raise UnusableRow("the column slow_links is not a list of links such as 0_1,6_7", cell)
     links = []
     for a, b in re.findall(r"(\d+)\s*[_\-:>]+\s*(\d+)", cell):
         first, second = sorted((int(a), int(b)))
@@ -154,13 +154,13 @@ def _delays_s(row: Row, num_links: int) -> list[float]:
     if not num_links:
         return []
     if len(words) not in (1, num_links):
-        raise UnusableRow("delay_ms must be one delay, or one delay for each slow link", cell)
+        raise UnusableRow("the column delay_ms must have one delay for all slow links, or one delay for each", cell)
     try:
         delays_s = [float(word) / 1e3 for word in words]
     except ValueError as error:
-        raise UnusableRow("delay_ms is not a number", cell) from error
+        raise UnusableRow("the column delay_ms is not a number", cell) from error
     if not all(0 <= delay_s < math.inf for delay_s in delays_s):
-        raise UnusableRow("delay_ms is not a delay that a transfer survives", cell)
+        raise UnusableRow("the column delay_ms is not a finite number of 0 or more", cell)
     return delays_s * (num_links // len(words))
 
 
@@ -269,7 +269,8 @@ def _known_pass_s(pipeline: Pipeline, pass_s: Mapping[Pipeline, float]) -> float
         if (other.testbed, other.model) == (pipeline.testbed, pipeline.model):
             return seconds * other.num_ranks * other.tensor_degree / (pipeline.num_ranks * pipeline.tensor_degree)
     raise UnusableRow(
-        "the table has no iteration of this model without slow links, which the calibration needs", str(pipeline)
+        "the table has no iteration of this model without slow links, from which predictions are calibrated",
+        str(pipeline),
     )
 
 

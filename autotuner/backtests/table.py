@@ -40,7 +40,9 @@ def columns_and_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput("table", str(path), f"cannot be read ({error})") from error
     if len(text) > _MAX_CHARACTERS:
-        raise InvalidInput("table", str(path), f"must have at most {_MAX_CHARACTERS:,} characters")
+        raise InvalidInput(
+            "table", str(path), f"must have at most {_MAX_CHARACTERS:,} characters; split it into several tables"
+        )
     table = re.sub(r"\A(\s*(# .*)?\r?\n)+", "", text)  # comments above the header
     reader = csv.DictReader(StringIO(table, newline=""), restval="", skipinitialspace=True)
     try:
@@ -105,11 +107,11 @@ def _refuse_other_runs(row: Row) -> None:
     if "lora" in text(row, "task").lower():
         raise UnusableRow("fine-tuning by LoRA is not predicted, because most weights have no gradients")
     if text(row, "suspect"):
-        raise UnusableRow("the table marks the time as suspect", text(row, "suspect"))
+        raise UnusableRow("the table marks the step time as suspect", text(row, "suspect"))
     if is_true(text(row, "oom")):
         return
     if text(row, "status").lower() not in ("", "success", "ok", "completed"):
-        raise UnusableRow(f"the run ended as {text(row, 'status')}")
+        raise UnusableRow(f"the run was not completed: its status is {text(row, 'status')}")
     if text(row, "notes").startswith("run failed"):
         raise UnusableRow(text(row, "notes"))
 

@@ -78,7 +78,8 @@ def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -
         raise InvalidInput(
             "calibrate",
             calibrate,
-            "must be 0 for a table of slow links, because only its iterations without slow links calibrate predictions",
+            "must be 0 for a table of slow links, because predictions are corrected (calibrated) only with "
+            "its iterations without slow links",
             0,
         )
     found = judge_iterations(table)

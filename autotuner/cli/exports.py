@@ -216,7 +216,9 @@ def _save(read: Imported, path: Path) -> None:
     """
     if read.model is None:
         raise InvalidInput(
-            "--save-model", str(path), "cannot be written, because the configuration has no shapes of a model"
+            "--save-model",
+            str(path),
+            "cannot be written, because the configuration does not state the sizes of a model; leave out --save-model",
         )
     if path.suffix != ".json":
         raise InvalidInput("--save-model", str(path), "must end in .json", f"{path}.json")

@@ -106,7 +106,7 @@ def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> 
     if as_json:
         print_json(documents.write(study))
     else:
-        told = "is asked to end" if study.state is RunState.RUNNING else f"is {study.state}"
+        told = "is being cancelled" if study.state is RunState.RUNNING else f"is {study.state}"
         console().print(f"{study_id} {told}")
 
 

@@ -115,7 +115,8 @@ def _require_shares(num_sequences: int, num_ranks: int, num_dealing_ranks: int) 
         raise InvalidInput(
             "num_dealing_ranks",
             num_dealing_ranks,
-            f"must divide the number of ranks, {num_ranks}",
+            f"must divide the number of ranks, {num_ranks}, because it is the size of the groups within which "
+            "sequences are redistributed",
             nearest_divisor(num_dealing_ranks, num_ranks),
         )
 

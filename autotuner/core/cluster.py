@@ -265,5 +265,8 @@ class Cluster:
 
 def _require_link(health: LinkHealth, num_ends: int) -> None:
     if health.ends is not None and health.ends[1] >= num_ends:
-        rule = f"must be two of the {num_ends} ends of the cluster's links, which are numbered from 0"
+        rule = (
+            f"must be the numbers of two nodes, or on one node of two accelerators; the cluster has {num_ends} of "
+            "them, numbered from 0"
+        )
         raise InvalidInput("link_health.ends", list(health.ends), rule, str([max(0, num_ends - 2), num_ends - 1]))

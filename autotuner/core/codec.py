@@ -246,4 +246,4 @@ def _read_float(value: Any, path: str) -> float:
     try:
         return float(value) if type(value) is int else _read_scalar((float,), value, path)
     except OverflowError as error:
-        raise InvalidInput(path, value, "exceeds the range of float64") from error
+        raise InvalidInput(path, value, "is too large; the largest number is 1.8e308 (float64)") from error

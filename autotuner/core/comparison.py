@@ -29,7 +29,9 @@ class RunGroup:
 
     def __post_init__(self) -> None:
         if not self.rates or min(self.rates) <= 0:
-            raise InvalidInput("rates", list(self.rates), "must have at least one rate, and every rate must be above 0")
+            raise InvalidInput(
+                "rates", list(self.rates), "must have the tokens per second of at least one run, each above 0"
+            )
 
 
 @value
@@ -125,7 +127,8 @@ class Challenge:
             raise InvalidInput(
                 "searches",
                 False,
-                "must be true if no incumbent is named, because then only the search finds a layout to measure",
+                "must be true if no incumbent (layout in use) is given, because then only a search can find a "
+                "layout to measure",
                 True,
             )
 

@@ -166,7 +166,10 @@ class NotAllowed(AutotunerError):
     def __init__(self, needed: str, scope: str | None) -> None:
         self.needed = needed
         self.scope = scope
-        super().__init__(f"this request needs the scope {needed}, and your token has {scope or 'none'}")
+        super().__init__(
+            f"this request needs a token with the scope {needed}, but yours has the scope {scope or 'none'}; ask "
+            "an administrator of the service for another token"
+        )
 
 
 class NotYours(AutotunerError):
@@ -177,7 +180,7 @@ class NotYours(AutotunerError):
         whose = (
             f"{quoted(created_by)} made it"
             if created_by
-            else "it was made while the service let everybody in without a token"
+            else "it was made while the service needed no token, so it has no creator"
         )
         super().__init__(f"only its creator or an administrator can change the {kind} {quoted(key)}: {whose}")
 

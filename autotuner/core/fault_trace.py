@@ -67,7 +67,7 @@ class FaultTrace:
     def __post_init__(self) -> None:
         steps = [fault.step for fault in self.faults]
         if steps != sorted(steps):
-            raise InvalidInput("faults", steps, "must be sorted by their steps", str(sorted(steps)))
+            raise InvalidInput("faults", steps, "must be in the order of their steps", str(sorted(steps)))
         if steps and steps[-1] >= self.num_steps:
             raise InvalidInput("num_steps", self.num_steps, "must be above the step of the last fault", steps[-1] + 1)
 
@@ -119,7 +119,10 @@ def _read(line: str) -> Iterator[Fault]:
     match = _LINE.fullmatch(line.replace(" ", ""))
     if match is None:
         raise InvalidInput(
-            "fault_trace", line, "must be a line of the form iteration;link[,link];state, for example 7;2_3;0.06"
+            "fault_trace",
+            line,
+            "must be a line of the form iteration;link[,link];state, for example 7;2_3;0.06, which gives the "
+            "link between 2 and 3 a delay of 0.06 s from iteration 7 on",
         )
     for link in match["links"].split(","):
         low, high = sorted(map(int, link.split("_")))

@@ -129,7 +129,7 @@ class Job:
     def __post_init__(self) -> None:
         positions, seq_len = self.model.num_learned_positions, self.workload.seq_len
         if 0 < positions < seq_len:
-            rule = f"must not exceed the {positions} learned positions of {self.model.name}"
+            rule = f"must be at most {positions}, the number of learned positions of {self.model.name}"
             raise InvalidInput("workload.seq_len", seq_len, rule, positions)
 
 

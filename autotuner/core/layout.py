@@ -80,7 +80,7 @@ class LayoutOptions:
         label="tensor",
         enters=CostPart.PRODUCTS,
         step_parts=("tensor_communication_s",),
-        burdens=(Burden(METHOD, "each matrix is in parts on several ranks"),),
+        burdens=(Burden(METHOD, "each matrix is split over several ranks"),),
     )
     context_parallel_degree: Option[Degree] = degree(
         "cp{}",
@@ -88,21 +88,21 @@ class LayoutOptions:
         enters=CostPart.PRODUCTS,
         searched=(1,),
         step_parts=("context_communication_s", "attention_s"),
-        burdens=(Burden(METHOD, "a sequence is in parts on several ranks"),),
+        burdens=(Burden(METHOD, "a sequence is split over several ranks"),),
     )
     expert_parallel_degree: Option[Degree] = degree(
         "ep{}",
         label="expert",
         enters=CostPart.PRODUCTS,
         step_parts=("expert_communication_s",),
-        burdens=(Burden(METHOD, "tokens travel to ranks that change from step to step"),),
+        burdens=(Burden(METHOD, "tokens are sent to ranks that change from step to step"),),
     )
     pipeline_parallel_degree: Option[Degree] = degree(
         "pp{}",
         label="pipeline",
         enters=CostPart.RANK,
         step_parts=("pipeline_communication_s", "bubble_s"),
-        burdens=(Burden(METHOD, "each rank has a part of the layers, and waits"),),
+        burdens=(Burden(METHOD, "each rank has a part of the layers, and waits for other ranks"),),
     )
     virtual_stages_per_rank: Option[Count] = option(
         1,
@@ -112,7 +112,7 @@ class LayoutOptions:
         label="stages per rank",
         searched=ALL,
         is_split=True,
-        burdens=(Burden(SETTING, "a rank's layers do not follow each other"),),
+        burdens=(Burden(SETTING, "a rank has layers that do not follow each other"),),
     )
     micro_batch_size: Option[Count] = option(
         1,
@@ -137,12 +137,12 @@ class LayoutOptions:
         burdens=(
             Burden(
                 METHOD,
-                "backward passes are cut in two and moved",
+                "backward passes are split into two parts, and the parts are moved",
                 (PipelineSchedule.ZERO_BUBBLE, PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV),
             ),
             Burden(
                 MACHINERY,
-                "a controller watches links, and changes the order of passes between steps",
+                "a controller measures links, and changes the order of passes between steps",
                 (PipelineSchedule.ADAPTIVE,),
             ),
         ),
@@ -155,7 +155,7 @@ class LayoutOptions:
         searched=(False, True),
         phrase="sequence parallel",
         step_parts=("tensor_communication_s",),
-        burdens=(Burden(SETTING, "activations between matrices are in parts too"),),
+        burdens=(Burden(SETTING, "activations between matrix products are split over ranks too"),),
     )
     """Norms and dropout are split over the tensor ranks along the sequence."""
     shard_level: Option[ShardLevel] = option(
@@ -166,7 +166,7 @@ class LayoutOptions:
         searched=(ShardLevel.NONE, ShardLevel.OPTIMIZER, ShardLevel.PARAMETERS),
         qualifies="data_parallel_shard_degree",
         step_parts=("data_communication_s", "optimizer_s"),
-        burdens=(Burden(SETTING, "states are shared out, and have to be gathered to be saved"),),
+        burdens=(Burden(SETTING, "optimizer states are sharded, and must be gathered to be saved"),),
     )
     reshard_after_forward: Option[bool] = option(
         False,
@@ -175,7 +175,7 @@ class LayoutOptions:
         enters=CostPart.STEP,
         searched=(False, True),
         phrase="reshard after forward",
-        burdens=(Burden(SETTING, "weights come and go within a step"),),
+        burdens=(Burden(SETTING, "weights are gathered and freed again within a step"),),
     )
     """Gathered parameters are freed after the forward pass and gathered again in the backward pass."""
     recompute: Option[Recompute] = option(
@@ -220,7 +220,13 @@ class LayoutOptions:
         not_equivalent=NARROW_PRECISIONS,
         phrase="{}",
         step_parts=("matrix_s",),
-        burdens=(Burden(NOT_EQUIVALENT, "products are rounded: its loss is to be gated", NARROW_PRECISIONS),),
+        burdens=(
+            Burden(
+                NOT_EQUIVALENT,
+                "matrix products are rounded to fewer bits, so the loss must pass a convergence gate",
+                NARROW_PRECISIONS,
+            ),
+        ),
     )
     fused_norm: Option[bool] = option(
         True, word="unfused-norm", topic=Topic.IMPLEMENTATION, enters=CostPart.LAYER, phrase="unfused norm"
@@ -258,7 +264,7 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
         phrase="async tensor parallel",
         step_parts=("tensor_communication_s",),
-        burdens=(Burden(METHOD, "collectives are cut up under the products beside them"),),
+        burdens=(Burden(METHOD, "collectives are split into parts that overlap with matrix products"),),
     )
     """Tensor collectives are cut into pieces that run while neighbouring matrix products compute."""
     context_exchange: Option[ContextExchange] = option(
@@ -268,7 +274,7 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         phrase="context by {}",
         step_parts=("context_communication_s",),
-        burdens=(Burden(SETTING, "another way to meet in attention than the trainers' first"),),
+        burdens=(Burden(SETTING, "an exchange in attention that is not the default of trainers"),),
     )
     recompute_every: Option[Count] = option(
         1,
@@ -299,7 +305,7 @@ class LayoutOptions:
         enters=CostPart.RANK,
         is_number_format=True,
         phrase="gradients summed in fp32",
-        burdens=(Burden(SETTING, "gradients travel in another format than weights"),),
+        burdens=(Burden(SETTING, "gradients are sent in another number format than weights"),),
     )
     """Replicas and shards sum gradients in fp32, whatever the precision."""
     fp8_recipe: Option[Fp8Recipe] = option(
@@ -319,7 +325,7 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         phrase="compiled",
         step_parts=("pointwise_s", "host_s"),
-        burdens=(Burden(METHOD, "a compiler stands between the code and what runs"),),
+        burdens=(Burden(METHOD, "a compiler changes the code that runs"),),
     )
     """Each layer is compiled by ``torch.compile``."""
     optimizer_kernel: Option[OptimizerKernel] = option(
@@ -338,7 +344,7 @@ class LayoutOptions:
         label="activation offload",
         phrase="activations offloaded",
         step_parts=("offload_s",),
-        burdens=(Burden(METHOD, "activations travel to the host and back"),),
+        burdens=(Burden(METHOD, "activations are copied to the host's memory and back"),),
     )
     """Activations wait in host memory for the backward pass."""
     optimizer_offload_percent: Option[Percent] = option(
@@ -352,7 +358,11 @@ class LayoutOptions:
         unit="%",
         offered=(0, 25, 50, 75, 100),
         only_in=("megatron-core", "megatron-bridge", "megatron-bridge-graphs", "nemo"),
-        burdens=(Burden(METHOD, "processors of the host update weights, whose gradients and values travel"),),
+        burdens=(
+            Burden(
+                METHOD, "CPUs of the host update weights, so gradients and weights are copied between host and device"
+            ),
+        ),
     )
     """Percentage of the optimizer's states that lies in host memory. The host's processors update those weights."""
     collective_algorithm: Option[CollectiveAlgorithm] = collective_option(
@@ -362,12 +372,12 @@ class LayoutOptions:
         burdens=(
             Burden(
                 SETTING,
-                "the library's choice is overruled until the job starts anew",
+                "a choice of the library is overridden until the job is restarted",
                 (CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE),
             ),
             Burden(
                 MACHINERY,
-                "switches that add: NVLink SHARP in a node, or SHARP and its daemons in the network",
+                "needs switches that add data: NVLink SHARP in a node, or SHARP and its daemons in the network",
                 (CollectiveAlgorithm.NVLS, CollectiveAlgorithm.COLLNET),
             ),
         ),
@@ -376,13 +386,13 @@ class LayoutOptions:
         CollectiveProtocol.AUTO,
         word="proto-{}",
         phrase="{} protocol",
-        burdens=(Burden(SETTING, "the library's choice is overruled until the job starts anew"),),
+        burdens=(Burden(SETTING, "a choice of the library is overridden until the job is restarted"),),
     )
     collective_channels: Option[CountFromZero] = collective_option(
         0,
         word="channels{}",
         phrase="{} channels",
-        burdens=(Burden(SETTING, "the library's choice is overruled until the job starts anew"),),
+        burdens=(Burden(SETTING, "a choice of the library is overridden until the job is restarted"),),
     )
     """Thread blocks of a GPU that NCCL communicates with at once; 0 lets NCCL choose."""
     extra_slack: Option[CountFromZero] = pipeline_option(
@@ -392,7 +402,7 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
         phrase="{} more forwards ahead",
         step_parts=("pipeline_communication_s", "bubble_s"),
-        burdens=(Burden(SETTING, "how far a plan runs ahead is set by hand"),),
+        burdens=(Burden(SETTING, "the number of forward passes ahead is set by hand"),),
     )
     """Additional forward passes per link that the adaptive schedule runs ahead, on top of those that it plans."""
     p2p_transport: Option[P2PTransport] = pipeline_option(
@@ -402,7 +412,7 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
         phrase="{} sends",
         step_parts=("pipeline_communication_s", "bubble_s"),
-        burdens=(Burden(MACHINERY, "processes beside each rank send for it, from the host's memory"),),
+        burdens=(Burden(MACHINERY, "helper processes send for each rank, from the host's memory"),),
     )
     num_delegates: Option[Count] = pipeline_option(
         1,
@@ -420,7 +430,7 @@ class LayoutOptions:
         layer=CommunicationLayer.NETWORK,
         phrase="{}",
         step_parts=("pipeline_communication_s", "data_communication_s"),
-        burdens=(Burden(SETTING, "ranks lie otherwise than trainers number them"),),
+        burdens=(Burden(SETTING, "ranks are in another order than trainers number them"),),
     )
     stage_rotation: Option[CountFromZero] = pipeline_option(
         0,
@@ -428,7 +438,7 @@ class LayoutOptions:
         layer=CommunicationLayer.NETWORK,
         phrase="stages rotated by {}",
         step_parts=("pipeline_communication_s",),
-        burdens=(Burden(SETTING, "stages lie otherwise than trainers number them"),),
+        burdens=(Burden(SETTING, "stages are in another order than trainers number them"),),
     )
     """Pipeline rank i runs where pipeline rank i + n would otherwise run. In a ring of nodes this selects the unused
     link."""
@@ -441,7 +451,12 @@ class LayoutOptions:
         not_equivalent=tuple(GradientSync)[1:],
         phrase="{} exchange",
         step_parts=("data_communication_s", "optimizer_s"),
-        burdens=(Burden(NOT_EQUIVALENT, "replicas differ, and exchange a part: its loss is to be gated"),),
+        burdens=(
+            Burden(
+                NOT_EQUIVALENT,
+                "replicas differ and exchange only a part of their gradients, so the loss must pass a convergence gate",
+            ),
+        ),
     )
     """Data that replicas exchange. The shards of a replica always reduce whole gradients."""
     sync_sparsity: Option[Count] = exchange_detail(
@@ -477,7 +492,12 @@ class LayoutOptions:
         layer=CommunicationLayer.TASKS,
         phrase="clipped {}",
         step_parts=("data_communication_s",),
-        burdens=(Burden(NOT_EQUIVALENT, "other gradients are clipped: its loss is to be gated"),),
+        burdens=(
+            Burden(
+                NOT_EQUIVALENT,
+                "gradients are clipped before they are reduced, so the loss must pass a convergence gate",
+            ),
+        ),
     )
     """Gradients that a trial clips: averaged, or each replica's own. No effect if the trial sets no norm."""
     batch_balance: Option[BatchBalance] = option(
@@ -486,7 +506,7 @@ class LayoutOptions:
         topic=Topic.BATCH,
         enters=CostPart.PRODUCTS,
         phrase="batches balanced {}",
-        burdens=(Burden(SETTING, "which rank trains which sequence depends on all of the batch"),),
+        burdens=(Burden(SETTING, "the rank that trains a sequence depends on the whole batch"),),
     )
     num_dealing_ranks: Option[CountFromZero] = option(
         0,
@@ -514,7 +534,7 @@ class LayoutOptions:
         enters=CostPart.STEP,
         label="hierarchy of collectives",
         phrase="{} collectives",
-        burdens=(Burden(METHOD, "communicators of nodes and between them, of our own"),),
+        burdens=(Burden(METHOD, "additional communicators within nodes and between nodes"),),
     )
     rank_placement: Option[RankPlacement] = option(
         RankPlacement.BLOCK,
@@ -523,7 +543,7 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         layer=CommunicationLayer.NETWORK,
         phrase="{} placement",
-        burdens=(Burden(SETTING, "the launcher must deal ranks as the layout says"),),
+        burdens=(Burden(SETTING, "the launcher must place ranks on nodes as the layout says"),),
     )
     pxn: Option[bool] = option(
         True,
@@ -533,7 +553,7 @@ class LayoutOptions:
         label="relay to the right rail",
         layer=CommunicationLayer.FLOWS,
         phrase="without PXN",
-        burdens=(Burden(SETTING, "what the library does over rails is overruled until the job starts anew"),),
+        burdens=(Burden(SETTING, "a choice of the library for rails is overridden until the job is restarted"),),
     )
     """NCCL first sends data for another rail over NVLink to the accelerator on that rail (PXN: PCI x NVLink)."""
     queue_pairs: Option[Count] = option(
@@ -543,7 +563,7 @@ class LayoutOptions:
         enters=CostPart.LAYER,
         layer=CommunicationLayer.FLOWS,
         phrase="{} queue pairs per connection",
-        burdens=(Burden(SETTING, "a setting of RDMA ports, until the job starts anew"),),
+        burdens=(Burden(SETTING, "a setting of RDMA ports is overridden until the job is restarted"),),
     )
     """InfiniBand queue pairs that NCCL splits the bytes of one connection over."""
 
@@ -770,7 +790,7 @@ def _parse_word(word: str) -> Mapping[str, int | str]:
     match = _NUMBERED.fullmatch(word)
     name = _NUMBER_WORDS.get(match[1]) if match else None
     if match is None or name is None or int(match[2]) < OPTIONS[name].lowest:
-        rule = "is not a word of a layout; docs/reference/layouts.md lists all words"
+        rule = "is not a word of a layout, such as tp4 or fsdp8; docs/reference/layouts.md lists all words"
         raise InvalidInput("layout", word, rule, _nearest_word(word))
     level = {"shard_level": _LEVELS[match[1]]} if match[1] in _LEVELS else {}
     return {name: int(match[2]), **level}

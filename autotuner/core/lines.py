@@ -84,7 +84,7 @@ def _read_change(change: str) -> tuple[str, Any]:
 
 def _read_whole(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
-        raise InvalidInput("a number", text[:30], "must be whole and below 1,000,000,000, for example 8192")
+        raise InvalidInput("a number", text[:30], "must be a whole number below 1,000,000,000, for example 8192")
     return int(text)
 
 
@@ -313,7 +313,9 @@ def _measured(row: Mapping[str, Any], path: str, workload: Mapping[str, Any], de
     given = {name: value for name, value in row.items() if value not in (None, "")}
     if given.pop("is_simulated", False) not in (False, "false", "False", "0"):
         raise InvalidInput(
-            f"{path}.is_simulated", True, "must be false, because only measured runs calibrate predictions"
+            f"{path}.is_simulated",
+            True,
+            "must be false, because predictions are corrected (calibrated) only with measured runs",
         )
     _require_columns(given, path)
     if "layout" not in given or sum(name in given for name in _SPEEDS) != 1:

@@ -333,7 +333,11 @@ def _require_ends(ends: LinkEnds) -> None:
     if not 0 <= low < high:
         nearest = sorted({abs(low), abs(high)}) if abs(low) != abs(high) else [abs(low), abs(low) + 1]
         raise InvalidInput(
-            "ends", list(ends), "must be two different numbers from 0, with the lower number first", str(nearest)
+            "ends",
+            list(ends),
+            "must be the numbers of the two ends of a link (nodes, or accelerators of a node), 0 or more, "
+            "with the lower number first",
+            str(nearest),
         )
 
 

@@ -106,13 +106,18 @@ class TransformerSpec:
             )
         if self.num_windowed_layers > (self.num_attending_layers if self.attention_window else 0):
             rule = (
-                f"must not exceed the number of attending layers ({self.num_attending_layers}), and must be "
-                "0 without attention_window"
+                f"must be at most {self.num_attending_layers}, the number of layers without linear attention, and must "
+                "be 0 without attention_window"
             )
             nearest = self.num_attending_layers if self.attention_window else 0
             raise InvalidInput("num_windowed_layers", self.num_windowed_layers, rule, nearest)
         if self.qk_norm_of_all_heads and not self.qk_norm:
-            raise InvalidInput("qk_norm_of_all_heads", True, "needs qk_norm to be true", False)
+            raise InvalidInput(
+                "qk_norm_of_all_heads",
+                True,
+                "needs qk_norm to be true, because it says over which elements queries and keys are normalised",
+                False,
+            )
         if self.num_norms_per_layer not in (1, 2, 4):
             nearest = 2 if self.num_norms_per_layer <= 3 else 4
             raise InvalidInput("num_norms_per_layer", self.num_norms_per_layer, "must be 1, 2 or 4", nearest)

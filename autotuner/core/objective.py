@@ -280,7 +280,7 @@ def _weight(part: str, field: str) -> Weight:
     try:
         return Weight(metric=metric, weight=float(weight or 1))
     except ValueError:
-        rule = "must be the name of a metric, =, and a weight above 0"
+        rule = "must be the name of a metric, =, and a weight above 0, for example mfu=2"
         raise InvalidInput(field, part, rule, f"{metric.value}=1") from None
 
 
@@ -338,8 +338,9 @@ class Objective:
     def __post_init__(self) -> None:
         if not self.metric.is_rate:
             rule = (
-                "must be a metric of speed, such as mfu; to use this metric as well, name both metrics in "
-                "objective.profile or objective.front"
+                "must be a rate, such as mfu or tokens_per_joule, because this metric says nothing of speed; to use "
+                "it too, name it together with a rate in objective.profile (weighted metrics) or objective.front "
+                "(Pareto front)"
             )
             raise InvalidInput("objective.metric", self.metric.value, rule)
         named = [one.metric for one in self.profile]
@@ -347,7 +348,10 @@ class Objective:
             if len(set(metrics)) < len(metrics):
                 raise InvalidInput(f"objective.{field}", [one.value for one in metrics], "must name each metric once")
             if metrics and not any(one.is_rate for one in metrics):
-                rule = "needs a metric of speed, such as mfu, among its metrics"
+                rule = (
+                    "must also name a rate, such as mfu or tokens_per_joule, because the other metrics say "
+                    "nothing of speed"
+                )
                 raise InvalidInput(f"objective.{field}", [one.value for one in metrics], rule)
         if len(self.front) == 1:
             rule = "must name two or more metrics; to find the best layout by one metric, set objective.metric"

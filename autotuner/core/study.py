@@ -96,7 +96,9 @@ class Range:
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.high:
             nearest = min(max(self.low, 0), self.high) if self.high >= 0 else None
-            raise InvalidInput("low", self.low, f"must be 0 or more, and at most {self.high:g}, which is high", nearest)
+            raise InvalidInput(
+                "low", self.low, f"must be from 0 to {self.high:g}, the upper end of the range (high)", nearest
+            )
 
 
 LEARNING_RATES: Mapping[OptimizerName, Range] = {

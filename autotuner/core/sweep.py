@@ -262,8 +262,9 @@ def _require_part(few: Cluster, many: Cluster, challenge: Challenge | None) -> N
         raise InvalidInput("trial_cluster", few.world_size, rule, many.world_size // 2 or None)
     if challenge is not None:
         rule = (
-            "cannot be used in a comparison with an incumbent or a baseline, because the results of proxy trials do "
-            f"not become more certain with more runs; to compare layouts on {few.name}, use it as the cluster"
+            "cannot be used in a comparison with an incumbent (layout in use) or a baseline, because estimates from a "
+            f"smaller cluster do not become more certain with more runs; to compare layouts on {few.name}, use it as "
+            "the cluster"
         )
         raise InvalidInput("trial_cluster", few.name, rule)
 
@@ -297,7 +298,10 @@ def _require_whole_decoder(request: SweepRequest) -> None:
         )
         raise InvalidInput("fault_trace", trace, rule)
     if request.challenge is not None:
-        rule = "cannot be used in a comparison with an incumbent or a baseline, because its runs use the real links"
+        rule = (
+            "cannot be used in a comparison with an incumbent (layout in use) or a baseline, because such a "
+            "comparison needs the real links, without injected faults"
+        )
         raise InvalidInput("fault_trace", trace, rule)
     if request.trial_cluster is not None:
         rule = (

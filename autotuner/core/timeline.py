@@ -61,7 +61,10 @@ class Block(NamedTuple):
             return cls(start_s, end_s, BlockKind(match[2]), int(match[1]), int(match[3]))
         if word not in set(BlockKind) or BlockKind(word).is_pass:
             raise InvalidInput(
-                "action", word, "must be a stage, a pass and a micro-batch such as 0F3, or one of send, sync, optimizer"
+                "action",
+                word,
+                "must be the number of a stage, the letter of a pass (F forward, B backward, I and W its two "
+                "parts) and the number of a micro-batch, for example 0F3; or one of send, sync, optimizer",
             )
         return cls(start_s, end_s, BlockKind(word))
 

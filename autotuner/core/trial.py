@@ -480,7 +480,7 @@ class PastTrial:
 
     def __post_init__(self) -> None:
         if self.layout.world_size != self.job.cluster.world_size:
-            rule = "must have as many ranks as the cluster of the job"
+            rule = "must have as many ranks as the cluster of the job has accelerators"
             raise InvalidInput("layout", self.layout.world_size, rule, self.job.cluster.world_size)
 
     @property

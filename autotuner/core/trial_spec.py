@@ -130,13 +130,18 @@ class Trainer:
             raise InvalidInput("name", self.name, rule)
         if not self.format.is_of_a_trainer:
             raise InvalidInput(
-                "format", self.format.value, "is the format of the product's own trial job, so a trainer cannot have it"
+                "format",
+                self.format.value,
+                "is reserved for the product's own trial job; choose the format of another trainer, for "
+                "example arguments",
             )
         for index, name in enumerate(self.options):
             _require_field(name, f"options.{index}")
             if name in self.fixed:
                 raise InvalidInput(
-                    f"fixed.{name}", self.fixed[name], "must be left out, because this field is one of the options"
+                    f"fixed.{name}",
+                    self.fixed[name],
+                    "must be left out, because options names this field too, so the trainer reads it",
                 )
         for name in self.fixed:
             _require_field(name, f"fixed.{name}")
@@ -147,7 +152,8 @@ class Trainer:
                 raise InvalidInput(
                     f"values.{name}",
                     list(self.values[name]),
-                    "must be left out, because the trainer does not read this field",
+                    "must be left out, because the trainer does not read this field: options does not name "
+                    "it, or fixed sets it",
                 )
             if not self.known(name):
                 raise InvalidInput(f"values.{name}", [], "must have at least one value")
@@ -274,8 +280,8 @@ class TrialSettings:
         early = next((one for one in clips if one != GradientClip.POST), None)
         if early is not None and self.max_gradient_norm is None:
             rule = (
-                f"must be set, for example to {_CUSTOMARY_NORM}, if clip {early} is tried, because nothing is clipped "
-                "without a norm"
+                f"must be set, for example to {_CUSTOMARY_NORM}, if gradient_clip {early} is tried, because without a "
+                "largest norm no gradient is clipped"
             )
             raise InvalidInput("max_gradient_norm", None, rule)
 
@@ -335,7 +341,11 @@ class TrialSpec:
 
     def __post_init__(self) -> None:
         if self.trainer is not None and self.cluster is None:
-            raise InvalidInput("cluster", None, "must be given if a trainer is given")
+            raise InvalidInput(
+                "cluster",
+                None,
+                "must be given if a trainer is given, because the cluster decides where the trainer starts",
+            )
         if self.settings.num_languages > self.model.vocab_size:
             rule = (
                 f"must be at most the size of the vocabulary, {self.model.vocab_size}, because each "

@@ -154,7 +154,7 @@ def on_torch_ranks(
     is_known = num_ranks is not None
     if "dp_shard_size" in said or "dp_replicate_size" in said:
         if num_ranks not in (None, layout.world_size):
-            rule = f"must be the product of the sizes of parallelism_config ({layout.world_size})"
+            rule = f"must be {layout.world_size}, the product of the sizes in parallelism_config"
             raise InvalidInput("num_processes", num_ranks, rule, layout.world_size)
         is_known = True
     else:
@@ -169,7 +169,7 @@ def on_torch_ranks(
 def _on_ranks(layout: Layout, num_ranks: int | None, notes: Notes) -> Layout:
     inner = layout.tensor_parallel_degree * layout.context_parallel_degree * layout.pipeline_parallel_degree
     if num_ranks is not None and num_ranks % inner:
-        rule = f"must be a multiple of {inner}, the product of the tensor, context and pipeline ranks"
+        rule = f"must be a multiple of {inner}, the product of the tensor, context and pipeline degrees"
         raise InvalidInput("num_processes", num_ranks, rule, max(1, round(num_ranks / inner)) * inner)
     num_data_ranks = (num_ranks or inner) // inner
     if num_ranks is not None and num_data_ranks * layout.context_parallel_degree == 1:
@@ -431,7 +431,7 @@ def _write(job: Job, layout: Layout) -> Export:
         files=tuple(files),
         environment=collective_environment(layout),
         left_to_trainer=(*duties, decided_in_code(_ELSEWHERE, layout, "the script")),
-        usage=f"accelerate launch --config_file {_FILE_NAME} train.py, with the arguments behind it",
+        usage=f"accelerate launch --config_file {_FILE_NAME} train.py, followed by the arguments",
     )
 
 
@@ -512,7 +512,9 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     config = {**_of_launcher(command.launcher), **config}
     if not config:
         raise InvalidInput(
-            "config", text[:60], "must be a configuration of accelerate, or a command with accelerate launch"
+            "config",
+            text[:60],
+            "must be a configuration of accelerate, or a command such as accelerate launch --use_fsdp train.py",
         )
     said = config.get("num_processes")
     asked = num_ranks or (None if said in (None, -1) else read_integer("num_processes", said, at_least=1))

@@ -260,7 +260,9 @@ def launched(text: str, document: str = "") -> Launched:
     ]
     command = next(filter(_num_flags, commands), None)
     if command is None:
-        raise InvalidInput("config", text[:60], "must contain a command with --flags")
+        raise InvalidInput(
+            "config", text[:60], "must contain a command with flags, for example torchrun train.py --micro-batch-size 1"
+        )
     return _of_command(command, script)
 
 
@@ -426,7 +428,9 @@ def unread(
         setting = (spelled or {}).get(name, flag)[:60]
         reason = _first_match(name, _REASONS)
         kind = NoteKind.IGNORED if reason else NoteKind.UNKNOWN
-        yield Note(kind=kind, setting=setting, detail=reason or "is not understood, or has no effect here")
+        yield Note(
+            kind=kind, setting=setting, detail=reason or "is not a known setting, or has no effect on the layout"
+        )
 
 
 # ---------------------------------------------------------------- beside the program

@@ -50,11 +50,12 @@ def _word(name: str, layout: Layout) -> str:
 
 _WHY = {
     "gradient_sync": (
-        "{} sums all gradients in every step; autotuner.training.lossy_exchange wraps an optimizer "
+        "{} always sums all gradients in every step; autotuner.training.lossy_exchange wraps an optimizer "
         "of your own training loop"
     ),
     "gradient_clip": (
-        "{} clips only after the reduction; autotuner.training.clipping has hooks for your own training loop"
+        "{} clips gradients only after their reduction; autotuner.training.clipping has hooks for your own "
+        "training loop"
     ),
     "batch_balance": (
         "the data loader of {} decides which sequences a rank gets; autotuner.training.batches has a sampler for this"

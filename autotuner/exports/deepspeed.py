@@ -340,7 +340,7 @@ def write(job: Job, layout: Layout) -> Export:
         environment=collective_environment(layout),
         left_to_trainer=(*_script_duties(layout, in_code), decided_in_code(DECIDED_IN_CODE, layout, "the script")),
         usage=f"deepspeed --num_nodes {job.cluster.num_nodes} --num_gpus {job.cluster.accelerators_per_node} train.py "
-        f"--deepspeed --deepspeed_config {FILE_NAME}, with the arguments behind it",
+        f"--deepspeed --deepspeed_config {FILE_NAME}, followed by the arguments",
     )
 
 
@@ -490,7 +490,12 @@ def read(text: str, num_ranks: int | None) -> Imported:
     command = launched(rest, document) if "--" in rest else Launched()
     script = script_of_command(command)
     if not document and not script:
-        raise InvalidInput("config", text[:60], "must be a ds_config.json, or a command that starts DeepSpeed")
+        raise InvalidInput(
+            "config",
+            text[:60],
+            "must be a ds_config.json, or a command that starts DeepSpeed, for example deepspeed train.py "
+            "--deepspeed_config ds_config.json",
+        )
     if document:
         filled = Template(document).safe_substitute(command.variables) if "$" in document else document
         config = flat(json_document(filled))
@@ -613,7 +618,7 @@ def _with_batch(
     """
     inner = x.tensor_parallel_degree * x.pipeline_parallel_degree * x.context_parallel_degree
     if num_ranks is not None and num_ranks % inner:
-        rule = f"must be a multiple of {inner}, the product of the tensor, pipeline and sequence ranks"
+        rule = f"must be a multiple of {inner}, the product of the tensor, pipeline and sequence (context) degrees"
         raise InvalidInput("num_ranks", num_ranks, rule, inner)
     whole, micro, steps = (
         read_integer(path, given[path], at_least=1) if path in given else None for path in (_BATCH, _MICRO, _STEPS)

@@ -105,11 +105,15 @@ def read(text: str, name: str | None = None, num_ranks: int | None = None) -> Im
         if target.read is None:
             readable = ", ".join(t.format for t in FORMATS.values() if t.read)
             raise InvalidInput(
-                "format", target.format, f"can only be written, not read; formats that can be read: {readable}"
+                "format",
+                target.format,
+                f"is a format that can only be written, not read; formats that can be read: {readable}",
             )
         return _sendable(with_collectives(target.read(text, num_ranks), text))
     except RecursionError as error:  # parsers of JSON, TOML and YAML, of brackets in brackets
-        raise InvalidInput("config", text[:60], "has too many levels of nesting") from error
+        raise InvalidInput(
+            "config", text[:60], "is nested too deeply to be read: remove some levels of brackets or sections"
+        ) from error
 
 
 def read_with_model(text: str, name: str | None = None, num_ranks: int | None = None) -> Imported:

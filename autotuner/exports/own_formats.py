@@ -111,7 +111,10 @@ def _on_ranks(layout: Layout, fields: Mapping[str, Any], ranks: int | None, note
     left, rest = divmod(ranks, layout.world_size)
     if rest or left == 0 or fields.keys() & {"data_parallel_replicate_degree", "data_parallel_shard_degree"}:
         raise InvalidInput(
-            "num_ranks", ranks, f"must be {layout.world_size}, the product of the degrees", layout.world_size
+            "num_ranks",
+            ranks,
+            f"must be {layout.world_size}, the product of the parallel degrees in the configuration",
+            layout.world_size,
         )
     notes.assumed("--data-parallel-replicate-degree", f"{left} replicas use the ranks that no degree names")
     return replace(layout, data_parallel_replicate_degree=left)
@@ -252,7 +255,12 @@ def _read_script(format_: ExportFormat, text: str, num_ranks: int | None) -> Imp
     _, begun, rest = text.replace("\r\n", "\n").partition("<<'SPEC'\n")
     document, ended, _ = rest.partition("\nSPEC\n")
     if not begun or not ended:
-        raise InvalidInput("config", text[:60], "must contain the spec of a trial between <<'SPEC' and SPEC")
+        raise InvalidInput(
+            "config",
+            text[:60],
+            "must be a script that `autotuner export` wrote, with the JSON of a trial between the lines <<'SPEC' "
+            "and SPEC",
+        )
     spec = codec.loads(TrialSpec, document)
     if num_ranks not in (None, spec.layout.world_size):
         rule = f"must be {spec.layout.world_size}, the ranks of the layout in the script"

@@ -104,7 +104,9 @@ def read_script(text: str) -> Script:
         reader.read(text)
         reader.read_uncalled()
     except RecursionError as error:
-        raise InvalidInput("config", text[:60], "has too many levels of nesting") from error
+        raise InvalidInput(
+            "config", text[:60], "is nested too deeply to be read: remove some levels of brackets or sections"
+        ) from error
     return reader.script()
 
 
@@ -203,7 +205,10 @@ class _Reader:
         self.num_statements += 1
         if self.num_statements > _MOST_STATEMENTS:
             raise InvalidInput(
-                "config", self._line(statement), f"must not run more than {_MOST_STATEMENTS:,} statements"
+                "config",
+                self._line(statement),
+                f"must be a script that runs at most {_MOST_STATEMENTS:,} statements; give only the part that "
+                "starts the training",
             )
         command = statement.get("Cmd")
         if command is None:

@@ -55,10 +55,15 @@ def parse_script(text: str) -> tuple[Node, bytes]:
         RuntimeError: The program ``shfmt`` is not installed.
     """
     if len(text) > MAX_SCRIPT_CHARACTERS:
-        rule = f"has {len(text):,} characters, but at most {MAX_SCRIPT_CHARACTERS:,} can be read"
+        rule = (
+            f"has {len(text):,} characters, but at most {MAX_SCRIPT_CHARACTERS:,} can be read; give only the part "
+            "that starts the training"
+        )
         raise InvalidInput("config", text[:60], rule)
     if _open_brackets(text) > MAX_OPEN_BRACKETS:
-        raise InvalidInput("config", text[:60], "has too many levels of nesting")
+        raise InvalidInput(
+            "config", text[:60], "is nested too deeply to be read: remove some levels of brackets or sections"
+        )
     lines = dedent(text.replace("\r\n", "\n"))  # a copy that is indented still ends its here-documents
     source = _PLACEHOLDER.sub(r"'<\1>'", lines.replace("\0", "").replace("\1", ""))
     return _parse(source), source.encode("utf-8", "replace")
@@ -85,7 +90,7 @@ def _parse(text: str) -> Node:
         done = subprocess.run(command, input=source, capture_output=True, timeout=MAX_PARSE_S, env={}, check=False)
     except subprocess.TimeoutExpired:
         raise InvalidInput(
-            "config", text[:60], f"needs more than {MAX_PARSE_S} s of the shell's parser; shorten it"
+            "config", text[:60], f"takes more than {MAX_PARSE_S} s to parse as a shell script; shorten it"
         ) from None
     if done.returncode == 0:
         return json.loads(done.stdout)  # type: ignore[no-any-return]  # an object of type File
@@ -95,7 +100,11 @@ def _parse(text: str) -> Node:
         raise InvalidInput("config", text[:60], "cannot be read as a shell script")
     lines = text.splitlines()
     line = lines[int(found[1]) - 1].strip() if int(found[1]) <= len(lines) else ""
-    raise InvalidInput("config", line[:60], f"cannot be read as a shell script: line {found[1]}: {found[2]}")
+    raise InvalidInput(
+        "config",
+        line[:60],
+        f"cannot be read as a shell script: line {found[1]}: {found[2]}; check its quotes and brackets",
+    )
 
 
 @lru_cache(maxsize=1)
@@ -246,7 +255,9 @@ class _Words:
         self._open = (self._open or "") + text
         if len(self._open) > _MOST_CHARACTERS:
             raise InvalidInput(
-                "config", plain(text)[:60], f"must not expand to more than {_MOST_CHARACTERS} characters"
+                "config",
+                plain(text)[:60],
+                f"must expand to at most {_MOST_CHARACTERS} characters; shorten its variables",
             )
 
     def extend(self, elements: Elements, *, quoted: bool) -> None:
@@ -312,7 +323,11 @@ class Scope:
         else:  # of an array, its first element
             new = ["".join([*old[:1], *elements] if append else elements), *old[1:]]
         if len(new) > _MOST_ELEMENTS or sum(map(len, new)) > _MOST_CHARACTERS:
-            raise InvalidInput("config", name, f"is a variable that grows to more than {_MOST_CHARACTERS} characters")
+            raise InvalidInput(
+                "config",
+                name,
+                f"is a variable that grows to more than {_MOST_CHARACTERS} characters; shorten its value",
+            )
         self.values[name] = new
 
     def written(self, node: Node) -> str:
@@ -379,7 +394,9 @@ class Scope:
 
     def _parts(self, parts: Iterable[Node], words: _Words, how: _How) -> None:
         if how.depth > _DEEPEST:
-            raise InvalidInput("config", "${...}", f"must not have more than {_DEEPEST} nested expansions")
+            raise InvalidInput(
+                "config", "${...}", f"must not have more than {_DEEPEST} variables inside each other's ${{...}}"
+            )
         for part in parts:
             self._part(part, words, how)
 

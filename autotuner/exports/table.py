@@ -187,7 +187,7 @@ class Reading(Notes):
         if value < lowest:
             raise InvalidInput(name, value, f"must be a whole number above {max(0, lowest - 1)}", max(1, lowest))
         if value > most:
-            raise InvalidInput(name, value, f"must not exceed {most:,}", most)
+            raise InvalidInput(name, value, f"must be at most {most:,}", most)
         return value
 
     def on(self, name: str, default: bool = False) -> bool:

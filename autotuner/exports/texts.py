@@ -46,7 +46,9 @@ def json_document(text: str) -> dict[str, Any]:
     try:
         value = json.loads(plain)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("config", text[:60], f"must be a JSON object: {first_line(error)}") from error
+        raise InvalidInput(
+            "config", text[:60], f'must be a valid JSON object, for example {{"seed": 1}} ({first_line(error)})'
+        ) from error
     return _mapping(text, value)
 
 
@@ -58,16 +60,25 @@ def yaml_document(text: str) -> dict[str, Any]:
             supported.
     """
     if len(text) > _LONGEST_YAML:
-        rule = f"has {len(text):,} characters, but at most {_LONGEST_YAML:,} of YAML can be read"
+        rule = (
+            f"has {len(text):,} characters, but at most {_LONGEST_YAML:,} of YAML can be read; give only the "
+            "settings of the training"
+        )
         raise InvalidInput("config", text[:60], rule)
     if re.search(r"[\[{]\s*" * _DEEPEST_YAML, text):
-        raise InvalidInput("config", text[:60], "has too many levels of nesting")
+        raise InvalidInput(
+            "config", text[:60], "is nested too deeply to be read: remove some levels of brackets or sections"
+        )
     if re.search(r"(^|[\s\[{,])[&*]\w", text):  # repeated anchors would grow without bound
-        raise InvalidInput("config", text[:60], "must not use anchors and references of YAML (& and *)")
+        raise InvalidInput(
+            "config", text[:60], "must not use anchors and references of YAML (& and *); write their values in full"
+        )
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInput("config", text[:60], f"must be a mapping in YAML: {first_line(error)}") from error
+        raise InvalidInput(
+            "config", text[:60], f"must be valid YAML with names and values, for example seed: 1 ({first_line(error)})"
+        ) from error
     return _mapping(text, value)
 
 
@@ -123,14 +134,17 @@ def split_commands(
 
 def _short(text: str) -> str:
     if len(text) > _LONGEST:
-        rule = f"has {len(text):,} characters, but at most {_LONGEST:,} can be read"
+        rule = (
+            f"has {len(text):,} characters, but at most {_LONGEST:,} can be read; give only the settings of the "
+            "training"
+        )
         raise InvalidInput("config", text[:60], rule)
     return text
 
 
 def _mapping(text: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise InvalidInput("config", text[:60], "must be a mapping of names to values")
+        raise InvalidInput("config", text[:60], "must be a mapping of names to values, for example micro_batch_size: 1")
     return value
 
 
@@ -203,7 +217,9 @@ class Module:
     def _called(self, function: ast.FunctionDef, depth: int) -> object:
         self._num_calls += 1
         if depth > _DEEPEST or self._num_calls > _MOST_CALLS:
-            raise InvalidInput("config", function.name, "calls functions of its module in an endless circle")
+            raise InvalidInput(
+                "config", function.name, "is a function that calls itself again through other functions, without an end"
+            )
         names: dict[str, object] = dict(_defaults(function))
         for statement in function.body:
             if isinstance(statement, ast.Return):
@@ -283,7 +299,10 @@ def require_short(text: str) -> None:
     """Raise ``InvalidInput`` if a text is longer than a configuration can be."""
     if len(text) > _LONGEST_MODULE:
         raise InvalidInput(
-            "config", text[:60], f"has {len(text):,} characters, but at most {_LONGEST_MODULE:,} can be read"
+            "config",
+            text[:60],
+            f"has {len(text):,} characters, but at most {_LONGEST_MODULE:,} can be read; give only the "
+            "function that returns the configuration",
         )
 
 

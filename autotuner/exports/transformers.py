@@ -226,7 +226,11 @@ def _read(text: str, num_ranks: int | None) -> Imported:
     written = json_document(document) if document else {}
     script, asked = deepspeed.script_of_command(command), _asked_arguments(command, written)
     if not asked.values:
-        raise InvalidInput("config", text[:60], "must be arguments of the Trainer, as flags or as JSON")
+        raise InvalidInput(
+            "config",
+            text[:60],
+            "must be arguments of the Trainer as flags or as JSON, for example --per_device_train_batch_size 1",
+        )
     found = (_by_torch if asked.deepspeed is None else _by_zero)(asked, num_ranks or command.num_ranks)
     asked.notes.extend(unread(command.arguments, _HANDLED))
     asked.notes.extend(command.notes)

@@ -63,7 +63,8 @@ def no_room(spec: TrialSpec) -> TrialFailure | None:
         return None
     if spec.layout.world_size > most_core_ranks():
         message = (
-            f"{spec.layout.world_size} ranks are too many: the cores of this machine share at most {most_core_ranks()}"
+            f"{spec.layout.world_size} ranks are too many: the CPU cores of this machine can run at most "
+            f"{most_core_ranks()}"
         )
         return TrialFailure(kind=FailureKind.CRASH, message=message)
     has_bytes, is_whole = psutil.virtual_memory().total, not spec.settings.proxy_layers_per_stage
@@ -232,7 +233,8 @@ class LocalLauncher:
                 None
                 if is_few
                 else (
-                    f"{cluster.name} has {cluster.world_size} ranks, but the cores of this machine share at most {most}"
+                    f"{cluster.name} has {cluster.world_size} ranks, but the CPU cores of this machine can run "
+                    f"at most {most}"
                 )
             )
         num_gpus = self._devices.num_gpus

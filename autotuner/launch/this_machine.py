@@ -261,7 +261,11 @@ def _cores() -> Cluster:
     try:
         fp32_flop_per_s, bf16_flop_per_s = gemm_flop_per_s()
     except AutotunerError as error:
-        raise InvalidInput("cluster", _LOCAL, f"the cores of this machine cannot be measured: {error}") from error
+        raise InvalidInput(
+            "cluster",
+            _LOCAL,
+            f"the cores of this machine cannot be measured ({error}); name another cluster, for example cpu:4",
+        ) from error
     core = replace(
         unmeasured.accelerator,
         fp32_flop_per_s=fp32_flop_per_s,

@@ -149,11 +149,14 @@ class TrainerWork:
         """
         registered, spec = self._registration, self._spec
         if place.num_nodes > 1 and not knows_nodes(registered.command):
-            rule = "must contain {torchrun} or {node_rank} to run on more than one node"
+            rule = (
+                "must contain the placeholder {torchrun} or {node_rank}, because the trial runs on more than one node"
+            )
             raise InvalidInput(f"{registered.trainer.name}.command", list(registered.command), rule)
         if place.devices is not None and not registered.working_directory.is_dir():
             raise CannotRun(
-                f"the folder {registered.working_directory} of the trainer {registered.trainer.name} does not exist"
+                f"the folder {registered.working_directory} of the trainer {registered.trainer.name} does not "
+                "exist on this machine; create it, or correct the trainer's working_directory"
             )
         exported = _exported(spec)
         names = [file.name for file in exported.files]
@@ -250,7 +253,8 @@ def known_peak(spec: TrialSpec, *, core_flop_per_s: float | None = None, num_cor
         raise InvalidInput(
             "cluster",
             name,
-            "has no measured peak, which the MFU needs; measure it with `autotuner cluster check`",
+            "has no measured peak rate of matrix products, which the MFU needs; measure it with `autotuner "
+            "cluster check`",
         )
     return Peak(
         flop_per_s=flop_per_s,

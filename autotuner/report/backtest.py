@@ -40,11 +40,11 @@ _FIGURES: tuple[tuple[Column, Callable[[Score], float | None], Callable[[Iterabl
 
 _NOTE = (
     "Shares are in percent. error: of step times, |predicted / measured - 1|. in 80 %: measured within the "
-    "prediction's 80 % interval. memory right: mean share of the runs out of memory, and of those that ended, "
-    "predicted as such; let through: out of memory, predicted to fit; refused: ended, predicted not to fit. regret: "
-    "MFU lost by keeping the first layout proposed that runs. trials: until one is within 2 % of the sheet's best, "
-    "median/90th percentile over seeds. –: no such runs, or fewer than 8 measured. all: the runs of all sheets; rank "
-    "corr. and regret: median over sheets."
+    "prediction's 80 % interval. memory right: mean share of the runs out of memory, and of the completed runs, that "
+    "were predicted correctly; let through: out of memory, predicted to fit; refused: ended, predicted not to fit. "
+    "regret: MFU lost by keeping the first layout proposed that runs. trials: until one is within 2 % of the sheet's "
+    "best, median/90th percentile over seeds. –: no such runs, or fewer than 8 measured. all: the runs of all sheets; "
+    "rank corr. and regret: median over sheets."
 )
 
 

@@ -10,13 +10,14 @@ from autotuner.report.words import counted, quantity
 from autotuner.search.sampler.calibration import LearntFactor, Lesson
 
 _MEANING = (
-    "What the trials of earlier sweeps teach predictions and the next sweeps. A factor says how many times as long a "
-    "step, or a part of it, takes here as is predicted for typical hardware, with its 80 % interval."
+    "Corrections that predictions and the next sweeps learnt from the trials of earlier sweeps. A factor is the time "
+    "of a step, or of a part of it, on this hardware, divided by the time predicted for typical hardware. It has an "
+    "80 % interval."
 )
 
 _ERRORS = (
-    "from the newest 1000 trials of each. “Error before”: median error of predictions for typical hardware; “left "
-    "out”: after learning, where each job is predicted from all other jobs alone."
+    "from the newest 1000 trials of each. “Error before”: median error of predictions for typical hardware. “Left "
+    "out”: median error after learning, where each job is predicted from all other jobs only."
 )
 
 
@@ -36,7 +37,7 @@ def calibrations_report(lessons: Sequence[Lesson], server: str = "") -> Report:
         Column("trials"),
         Column("sweeps"),
         Column("a step takes"),
-        Column("beside that, parts take", is_number=False, may_wrap=True),
+        Column("in addition, parts take", is_number=False, may_wrap=True),
         Column("error before"),
         Column("left out"),
         Column("newest", is_number=False),
@@ -45,7 +46,8 @@ def calibrations_report(lessons: Sequence[Lesson], server: str = "") -> Report:
         columns=columns,
         rows=[tuple(_cells_of(one)) for one in lessons],
         caption=f"{counted(len(lessons), 'platform')}, by accelerator, {_ERRORS}",
-        if_empty="Nothing learnt yet. Predictions are those for typical hardware until a sweep has measured a trial:",
+        if_empty="No correction was learnt yet. Predictions are for typical hardware until a sweep has measured a "
+        "trial:",
         name="Calibrations",
     )
     at = f" --server {server}" if server else ""

@@ -83,7 +83,7 @@ def stacks_report(profiles: Sequence[StackProfile]) -> Report:
 def _profile(one: StackProfile) -> Iterator[Block]:
     about = "; ".join(word for word in (one.framework, one.versions) if word)
     yield Lines(items=((about, Quiet(f"({one.date})")) if one.date else about,))
-    yield Lines(items=[*map(_compared, one.compared)] or ["Compared with no measured run."])
+    yield Lines(items=[*map(_compared, one.compared)] or ["It was not compared with any measured run."])
     if one.left_out_error is not None:
         error = Quantity(value=one.left_out_error, unit="share")
         yield Lines(items=(("Median error", error, "on runs whose source was left out of the fit."),))

@@ -31,71 +31,73 @@ def caveat_in_words(one: Caveat) -> str:  # noqa: PLR0912  # a line for each kin
         case _Kind.NEAREST_COMPARISON:
             return f"the nearest comparison is with {_runs(one.count)} on {one.stack} with {device}"
         case _Kind.COMPARED_ELSEWHERE:
-            return f"compared on other stacks or devices only: {names}"
+            return f"compared with measured runs only on other stacks or devices: {names}"
         case _Kind.COMPARED_NOWHERE:
             return f"never compared with a measured run, on any stack or device: {names}"
         case _Kind.BORROWED_CONSTANTS:
-            return f"not measured on {device} but taken from elsewhere: {names}"
+            return f"not measured on {device}, but taken from other devices: {names}"
         case _Kind.MEASURED_LINKS:
             places = zip(("within a node", "between nodes"), one.subjects, strict=True)
             known = " and ".join(f"{where} ({source})" for where, source in places if source)
-            return f"links {known} are as measured on {one.cluster}"
+            return f"links {known} have the values that were measured on {one.cluster}"
         case _Kind.LINK_FAULT:
             return _link_fault(one.link)
         case _Kind.CALIBRATED:
             return _calibrated(one.calibration)
         case _Kind.LINEAR_ATTENTION:
-            return f"{one.count} of {one.total} layers attend linearly, {_STATEMENTS[one.kind]}"
+            return f"{one.count} of {one.total} layers have linear attention, {_STATEMENTS[one.kind]}"
         case _Kind.APPROXIMATED:
             return names
         case _Kind.COUNTED_OUTSIDE_WINDOWS:
             return (
-                f"MFU counts all keys, of which queries in {one.count} of {one.total} layers see {one.num_tokens:,}: "
-                "it is higher than what devices reach, and may pass 100 %"
+                f"MFU counts all keys, but queries in {one.count} of {one.total} layers see only {one.num_tokens:,} of "
+                "them: it is higher than the real use of the devices, and may exceed 100 %"
             )
         case _Kind.DRAWN_LENGTHS:
             return (
-                "lengths of sequences are drawn independently of each other, as of a shuffled corpus; memory is that "
-                f"of micro-batches of sequences of {one.num_tokens:,} tokens, and to exchange sequences costs nothing"
+                "lengths of sequences are assumed to be independent of each other, as in a shuffled corpus; memory is "
+                f"predicted for micro-batches of sequences of {one.num_tokens:,} tokens, and the exchange of sequences "
+                "between ranks is assumed to take no time"
             )
         case _Kind.LEFT_OUT:
             return f"{one.cluster} was left out: {names}"
         case _Kind.THIN_SPACE:
-            return f"on {one.cluster} a thin space of layouts was looked through: {names}"
+            return f"on {one.cluster} only a part of the layouts was predicted: {names}"
         case _:
             return _STATEMENTS[one.kind]
 
 
 _STATEMENTS = {
     _Kind.PUBLISHED_DELEGATES: (
-        "what delegates take for a transfer is told by published iteration times of one cluster of H800s, not measured "
-        "here"
+        "the time that delegates (helper processes) need for a transfer follows from published iteration times of one "
+        "cluster of H800s; it was not measured here"
     ),
     _Kind.LOSSY_EXCHANGE: (
-        "a lossy exchange trains another function: its step time says nothing of its loss, and it is ranked once its "
-        "convergence gate is passed"
+        "a lossy exchange is not numerically equivalent: its step time says nothing about its loss, so it gets a rank "
+        "only after it passed a convergence gate"
     ),
-    _Kind.ASSUMED_DEMO: "what DeMo takes to choose components was measured on cores alone, and is assumed of GPUs",
+    _Kind.ASSUMED_DEMO: (
+        "the time that DeMo needs to choose components was measured only on CPU cores; for GPUs it is assumed"
+    ),
     _Kind.EARLY_CLIP: (
-        "clipping before the reduction trains another function, and is ranked once its convergence gate is passed"
+        "clipping before the reduction is not numerically equivalent, so it gets a rank only after it passed "
+        "a convergence gate"
     ),
     _Kind.LINEAR_ATTENTION: (
-        "predicted as fused attention cores of as many FLOP in chunks of 64 tokens: their kernels may reach less, and "
-        "what context ranks exchange does not grow with the sequence as predicted"
+        "predicted like fused attention with the same number of FLOP, in chunks of 64 tokens: their kernels may be "
+        "slower, and the data that context ranks exchange does not grow with the sequence as predicted"
     ),
     _Kind.INDEXED_ATTENTION: (
-        "queries see the keys that an indexer chooses, predicted as all keys, and its scores not: sequences that are "
-        "many "
-        "times longer than what it chooses are faster than predicted"
+        "queries see only the keys that an indexer selects, but all keys are predicted, without the scores of the "
+        "indexer: sequences that are much longer than the number of selected keys are faster than predicted"
     ),
     _Kind.PARALLEL_BLOCKS: (
-        "attention and feed-forward block of a layer are parallel, priced one after the other: tensor ranks may sum "
-        "both results at once, in half of the predicted collectives"
+        "attention and the feed-forward block of a layer run in parallel, but are predicted one after the other: "
+        "tensor ranks may sum both results at once, with half of the predicted collectives"
     ),
     _Kind.ATTENTION_SINKS: (
-        "attention has sinks, predicted without them: a kernel that does not support them falls back to one that keeps "
-        "its "
-        "scores in memory"
+        "attention has sinks, but is predicted without them: instead of a kernel that does not support sinks, a "
+        "kernel runs that keeps its scores in memory"
     ),
 }
 

@@ -62,12 +62,12 @@ def failure_said(what: str, failure: TrialFailure, cluster: Cluster) -> str:
     """
     if any(sign in failure.message or sign in failure.log_tail for sign in _NOT_INSTALLED):
         return (
-            f"{what}: a node of {cluster.engine} has no torch, or not our package trials; `python` of the engine's "
-            "registration must name an interpreter on the nodes that has both"
+            f"{what}: a node of {cluster.engine} has no torch or no parallelism-autotuner; set `python` in the "
+            "engine's registration to an interpreter on the nodes that has both"
         )
     where = "" if failure.rank is None else f" (rank {failure.rank})"
     last = _last_error(failure.log_tail) if failure.rank is None else ""
-    about = f"; the last that was printed: {last}" if last else ""
+    about = f"; the last printed line: {last}" if last else ""
     return f"{what}: {failure.kind}{where}: {failure.message}{about}"
 
 
@@ -88,7 +88,7 @@ def collective_said(point: CollectivePoint) -> str:
         who = f"all {point.num_ranks} ranks of {point.num_nodes} nodes"
     rate = format_rate(point.sent_bytes / point.seconds, "B/s")
     kind, size = point.kind.replace("_", "-"), format_bytes(point.num_bytes)
-    return f"links: {who}: {kind} of {size} in {format_seconds(point.seconds)}, {rate} sent by each"
+    return f"links: {who}: {kind} of {size} in {format_seconds(point.seconds)}, {rate} sent by each rank"
 
 
 def links_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
@@ -123,9 +123,12 @@ def each_link_said(cluster: Cluster, profile: DeviceProfile) -> list[str]:
     if not points:
         return []
     found = measured_link_health(cluster, profile)
-    compared = f"links one by one: {links_compared(points, between_nodes=between_nodes)}"
+    compared = f"each link: {links_compared(points, between_nodes=between_nodes)}"
     if not knows_links(profile, cluster):
-        return [compared, f"the engine does not say which of the cluster's {cluster.num_nodes} nodes these are"]
+        return [
+            compared,
+            f"the engine does not say which nodes of the cluster's {cluster.num_nodes} nodes were measured",
+        ]
     return [compared, *links_judged(found, points, between_nodes=between_nodes)]
 
 

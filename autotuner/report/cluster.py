@@ -93,8 +93,10 @@ def _none(server: str) -> Section:
         f"autotuner cluster add ours --accelerator h100 --nodes 16 --per-node 8 --engine ENGINE{at}\n"
         f"autotuner cluster check ours{at}"
     )
-    store = Lines(items=("Store one with the engine that its trials run on, and measure its links:",), is_list=False)
-    named = Lines(items=("Clusters of the catalog (h100:64) need not be stored.",), is_list=False)
+    store = Lines(
+        items=("Store a cluster with the engine that runs its trials, and measure its links:",), is_list=False
+    )
+    named = Lines(items=("Clusters of the catalog (such as h100:64) do not have to be stored.",), is_list=False)
     return Section(title="No cluster yet", blocks=(store, Code(first), named))
 
 
@@ -152,11 +154,11 @@ def cluster_report(
 
 
 def _measured_when(links: ClusterLinks) -> str:
-    reached = "What one accelerator gets in long messages, and one step of a collective."
+    reached = "Bandwidth of one accelerator for long messages, and latency of one step of a collective."
     if links.measured_at is None:
-        return f"{reached} Nobody measured them: predictions use what is described."
+        return f"{reached} They were not measured: predictions use the values of the description."
     where = f"on {counted(links.num_nodes, 'node')} on {moment(links.measured_at)}"
-    return f"{reached} Measured {where}; predictions use that."
+    return f"{reached} They were measured {where}, and predictions use the measured values."
 
 
 def _links(cluster: Cluster, accelerator: Accelerator, links: ClusterLinks) -> Iterator[Block]:
@@ -225,7 +227,7 @@ def topology_section(cluster: Cluster, routes: Iterable[Route] = ()) -> Section 
     return Section(
         title="Topology",
         blocks=(*([limiting] if limits else []), Topology(cluster=cluster, limits=limits), words),
-        note=f"{name}A rate is what each rank has while all send.",
+        note=f"{name}A rate is the bandwidth of each rank while all ranks send.",
     )
 
 
@@ -281,11 +283,11 @@ def _one_by_one(cluster: Cluster, links: ClusterLinks) -> Section | None:
     if links.health:
         said = [(health_said(one, between_nodes=cluster.num_nodes > 1), one.source) for one in links.health]
         blocks.append(Lines(items=[(Strong(words) if source else Quiet(words),) for words, source in said]))
-        go_by = "Predictions, explanations and sweeps for this cluster go by them."
+        go_by = "Predictions, explanations and sweeps for this cluster use them."
         blocks.append(Lines(items=(go_by,), is_quiet=True))
     if links.one_by_one:
         blocks.append(Folded(summary="Both ways of each link", blocks=(_pairs(links.one_by_one, links.health),)))
-    return Section(title="Links one by one", blocks=blocks, id="one-by-one")
+    return Section(title="Each link", blocks=blocks, id="one-by-one")
 
 
 def _judged(cluster: Cluster, links: ClusterLinks, *, between_nodes: bool) -> Iterator[str]:
@@ -297,8 +299,8 @@ def _judged(cluster: Cluster, links: ClusterLinks, *, between_nodes: bool) -> It
         yield "No link is unhealthy."
     elif links.one_by_one_nodes and links.one_by_one_nodes < cluster.num_nodes:
         yield (
-            f"Which of the cluster's {cluster.num_nodes} nodes these are the engine does not say: predictions do not "
-            f"go by them. `autotuner cluster check {cluster.name} --links` measures all."
+            f"The engine does not say which of the cluster's {cluster.num_nodes} nodes were measured, so predictions "
+            f"do not use these values. `autotuner cluster check {cluster.name} --links` measures all nodes."
         )
 
 
@@ -310,9 +312,10 @@ def _matrix(cluster: Cluster, links: ClusterLinks, *, between_nodes: bool) -> Ma
     num_ends = max((high + 1 for _, high in {*measured, *known}), default=0)
     ends = range(num_ends if num_ends <= MOST_ENDS_OF_ALL_PAIRS else 0)
     when = (
-        "Assumed: nobody measured them."
+        "These values are assumed, not measured."
         if links.one_by_one_at is None
-        else f"Measured {moment(links.one_by_one_at)}, each while neither end talked to anybody else."
+        else f"Measured {moment(links.one_by_one_at)}. While a link was measured, its two ends sent nothing over "
+        "other links."
     )
     return Matrix(
         cells=[[_pair(row, column, measured, known) for column in ends] for row in ends],
@@ -393,7 +396,7 @@ def links_report(profiles: Sequence[tuple[DeviceProfile, Cluster]]) -> Report:
 
 def _own_links(points: Sequence[LinkPoint], cluster: Cluster) -> Iterator[Block]:
     if not points:
-        yield Lines(items=("There is one device, and no link to measure.",))
+        yield Lines(items=("There is only one device, so there is no link to measure.",))
         return
     yield _pairs(points, cluster.link_health)
     judged = links_judged(cluster.link_health, points, between_nodes=False)
@@ -403,11 +406,11 @@ def _own_links(points: Sequence[LinkPoint], cluster: Cluster) -> Iterator[Block]
 # ------------------------------------------------------------------ its checks
 def _checks(cluster: Cluster, checks: Sequence[CheckRun], server: str, *, has_buttons: bool) -> Iterator[Block]:
     if cluster.engine in (LOCAL, SIMULATED):
-        yield Lines(items=("Only clusters behind a registered engine are checked.",), is_quiet=True)
+        yield Lines(items=("Only clusters that run trials on a registered engine can be checked.",), is_quiet=True)
     elif not checks:
         asks = (
-            "It was never checked. A check asks the engine, trains for a minute on two nodes, and measures devices and "
-            "links there:"
+            "This cluster was never checked. A check asks the engine, trains for a minute on two nodes, and measures "
+            "their devices and links:"
         )
         yield Lines(items=(asks,), is_list=False)
         yield Code(f"autotuner cluster check {cluster.name}" + (f" --server {server}" if server else ""))
@@ -443,7 +446,7 @@ def _happened(check: CheckRun) -> Iterator[Block]:
         jobs = "".join(f" · job {job.handle} {job.phase}" for job in found.jobs)
         yield Lines(items=((Quiet(f"{check.request.cluster.engine}: {found.engine}{jobs}"),),), is_list=False)
     if not check.lines:
-        yield Lines(items=("No worker has begun with it.",), is_quiet=True)
+        yield Lines(items=("No worker has started it yet.",), is_quiet=True)
         return
     columns = (Column("after"), Column("what happened", is_number=False, may_wrap=True))
     rows = [(Quantity(value=round(max(0.0, one.at - began)), unit="s"), one.text) for one in check.lines]

@@ -326,7 +326,7 @@ def _ports(cluster: Cluster, wiring: Wiring, middles: Sequence[float], y: float)
         return
     rate = format_rate(cluster.inter_node_link.bandwidth_bytes_per_s, "B/s")
     number = f"{len(wiring.ports)} ports" if len(wiring.ports) > 1 else "one port"
-    yield text(0, y + 12, f"{number}, each below those that it is nearest to: {rate}")
+    yield text(0, y + 12, f"{number}, each drawn below its nearest accelerators: {rate}")
     for near, ports in groupby(wiring.ports, key=lambda port: port.nearest):
         beside = list(ports)
         middle = sum(middles[each] for each in near) / len(near) if near else middles[0]

@@ -114,7 +114,7 @@ def _said(found: LayoutComparison) -> Iterator[str]:
     """Yield sentences on whether the differences exceed the noise, and which parts of the step cause them."""
     others = [one.beside for one in found.items if one.beside]
     is_found = all(_is_found(found, one) for one in found.items)
-    bound = "the noise of equal runs" if is_found else "what predictions and runs may be off by"
+    bound = "the noise of equal runs" if is_found else "the error of predictions and runs"
     beyond = sum(one.is_beyond_noise for one in others)
     each = "The difference" if len(others) == 1 else "Each difference"
     if 0 < beyond < len(others):
@@ -168,7 +168,7 @@ def _differences(found: LayoutComparison, of: Sequence[Contender]) -> Section:
     table = Table(
         columns=(Column("", is_number=False), *(Column(LETTERS[place], is_number=False) for place in range(len(of)))),
         rows=[(label, *_beside_first(values)) for label, values in rows],
-        if_empty="Nothing: they are one layout of one job.",
+        if_empty="Nothing: they are the same layout of the same job.",
         is_compact=True,
     )
     same = tuple(_same(found.differing, layouts))
@@ -311,7 +311,7 @@ def _why_not(one: Contender) -> str:
     if trial is None or trial.reached is not None:
         return ""
     if trial.failure is not None:
-        return f"its trial died of {plain(trial.failure.kind)}: {trial.failure.message}"
+        return f"its trial failed ({plain(trial.failure.kind)}): {trial.failure.message}"
     return f"its trial is {trial.state}, so this is predicted"
 
 
@@ -352,10 +352,14 @@ def _time(found: LayoutComparison) -> Section:
         name="Parts of a step",
         is_compact=True,
     )
-    how = "" if source == "predicted" else " Of steps that were profiled, or timed by phase where not all were."
+    how = (
+        ""
+        if source == "predicted"
+        else " Measured on profiled steps, or by the phases of steps if not all trials have a profiled step."
+    )
     return Section(
         title=f"Where the time goes, {found.parts_are}",
-        note=f"One axis; the parts stand in the same order.{how}",
+        note=f"All steps have the same axis, and their parts are in the same order.{how}",
         blocks=(
             Stacks(says=f"Steps by part: {steps}", unit="s", rows=stacks, is_joined=True),
             Folded(summary="The same as a table", blocks=(table,), id="time-table"),
@@ -404,7 +408,7 @@ def _shifts(found: LayoutComparison) -> Iterator[Section]:
         is_banded=True,
         wide=896,
     )
-    note = f"What changes the step, as {found.parts_are}."
+    note = f"Differences in the parts of the step, {found.parts_are}."
     yield Section(title=f"From {first} to {last}", note=note, blocks=(picture,), id="shifts")
 
 

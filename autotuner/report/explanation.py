@@ -114,7 +114,7 @@ def rules_report(rules: MeasuredRules) -> Report:
     An effect comes from pairs of measured layouts that differ in this option only.
     """
     said = Lines(items=tuple(map(effect_in_words, rules.items)))
-    head = f"From {rules.num_measured} measured trials, in pairs that differ in one choice alone"
+    head = f"From {rules.num_measured} measured trials, in pairs that differ only in one option"
     return Report(headline=head, sections=(Section(blocks=(said,)),))
 
 
@@ -125,7 +125,7 @@ def effect_in_words(found: PairEffect) -> str:
 
 def _gained(found: PairEffect) -> str:
     if found.median_gain is None or found.least_gain is None or found.greatest_gain is None:
-        return "no pairs; no two measured layouts differ in it alone"
+        return "no pairs: no two measured layouts differ only in it"
     median = f"{signed(found.median_gain)} throughput"
     if found.num_pairs == 1:
         return f"{median}, one pair"
@@ -149,7 +149,7 @@ def _measured(ran: Measurement) -> Section:
 
 
 def _breakdown(breakdown: Breakdown, word: Source) -> Table:
-    name = f"Where the step of rank {breakdown.rank} went under the profiler"
+    name = f"Parts of the step of rank {breakdown.rank} under the profiler"
     whole = ("the whole step", measured(breakdown.step_s, "s", source=word), measured(1.0, "share", source=word))
     parts = [
         (one.name, measured(one.seconds, "s", source=word), measured(one.share, "share", source=word))
@@ -193,8 +193,8 @@ def _times(explanation: Explanation) -> Section:
         name="Parts of the step, table",
         is_compact=True,
     )
-    note = "Of the pipeline rank that takes longest; what is hidden does not count."
-    return Section(title="Where a step’s time goes", blocks=(table,), note=note, id="where")
+    note = "Times of the slowest pipeline rank. Communication that computation hides is not counted."
+    return Section(title="Parts of the step time", blocks=(table,), note=note, id="where")
 
 
 def _memory(explanation: Explanation) -> Section:
@@ -207,7 +207,9 @@ def _memory(explanation: Explanation) -> Section:
         name="Memory by part, table",
         is_compact=True,
     )
-    return Section(title="Where memory goes", blocks=(table,), note="Of the fullest pipeline rank.", id="memory")
+    return Section(
+        title="Where memory goes", blocks=(table,), note="Memory of the pipeline rank that needs most.", id="memory"
+    )
 
 
 def _network(explanation: Explanation) -> Iterator[Section]:
@@ -221,7 +223,7 @@ def _network(explanation: Explanation) -> Iterator[Section]:
 
 def crossed_in_words(link: CrossedLink) -> str:
     """Describe a degraded link: its fault, and the axes whose groups of ranks communicate over it."""
-    over = f"{listed(link.axes)} groups reach over it" if link.axes else "no group of ranks reaches over it"
+    over = f"{listed(link.axes)} groups communicate over it" if link.axes else "no group of ranks communicates over it"
     return f"{link_in_words(link.health)}: {over}"
 
 
@@ -245,7 +247,7 @@ def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_
             Column("", is_number=False),
         ),
         rows=[_cells_of_way(one, link_to) for one in ways],
-        name="Batches by the way they are dealt, table",
+        name="Batches by balancing method, table",
         is_compact=True,
     )
     stacks = Stacks(
@@ -268,9 +270,12 @@ def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_
     glyphs = (
         ("forward", "real tokens"),
         ("other", "padding"),
-        ("idle", "what the slowest rank has beyond the mean"),
+        ("idle", "what the slowest rank computes beyond the mean"),
     )
-    note = "Sequences differ in length; the slowest rank sets the pace of all. Bars are tokens for a sequence on it."
+    note = (
+        "Sequences differ in length, and all ranks wait for the slowest one. A bar is the number of tokens for a "
+        "sequence on that rank."
+    )
     pictures = [_lengths(lengths), stacks] if lengths else [stacks]
     return Section(title="Batches", blocks=[*pictures, table], note=note, glyphs=glyphs)
 
@@ -391,7 +396,10 @@ def curve_in_words(curve: BandwidthCurve) -> Iterator[str]:
     below = [f"{span.way} below {_rate(span.high_bytes_per_s)}" for span in curve.spans[:-1]]
     fastest = ", ".join((*below, f"{curve.spans[-1].way} {'above' if below else 'throughout'}"))
     own = _rate(curve.own_bytes_per_s)
-    yield f"shortest predicted step by what a rank has of the network between nodes, {own} here: {fastest}"
+    yield (
+        f"layout with the shortest predicted step, by the bandwidth of a rank between nodes ({own} on this "
+        f"cluster): {fastest}"
+    )
     lossy = [way for way in curve.ways if way.is_lossy and way.fits]
     wins = [
         f"{way.name} up to {_rate(bound)} and beyond"
@@ -402,8 +410,8 @@ def curve_in_words(curve: BandwidthCurve) -> Iterator[str]:
     ]
     if wins:
         yield (
-            f"shorter than with every full exchange: {', '.join(wins)}; each trains another function, and is ranked "
-            "once its convergence gate is passed"
+            f"shorter than with every full exchange: {', '.join(wins)}; each is not numerically equivalent, so it gets "
+            "a rank only after it passed a convergence gate"
         )
     if never := [way.name for way in lossy if way.faster_below_bytes_per_s is None]:
         yield f"never shorter than with a full exchange: {', '.join(never)}"
@@ -439,12 +447,12 @@ def _changes(explanation: Explanation, link_to: LinkTo | None) -> Section:
             Column("what moves", is_number=False, may_wrap=True, is_minor=True),
         ),
         rows=[_cells_of_change(one, explanation, link_to) for one in found],
-        if_empty="No change of one step is predicted to save 1 %.",
-        name="What would help, table",
+        if_empty="No single change is predicted to save 1 % of the step time.",
+        name="Changes that would help, table",
         is_compact=True,
     )
     title = "Would help" if explanation.prediction.fits else "Would make it fit"
-    note = "The effect of a single change; differences between neighbours are surer than each prediction."
+    note = "Effect of each single change. The differences are more certain than the predictions themselves."
     return Section(title=title, blocks=(table,), note=note, id="help")
 
 

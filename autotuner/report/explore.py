@@ -131,7 +131,7 @@ def _memory(stages: Sequence[Memory], layout: Layout, job: Job) -> Section:
     sources = {part: source_in_words(f"{part}_bytes", layout, job) for part in parts}
     return Section(
         title="Memory calculator",
-        note=f"{left}. Hatched is an allowance, not a law.{some}",
+        note=f"{left}. The hatched part is a reserve, not a prediction.{some}",
         blocks=(_bars(shown, limit_bytes), *_table(shown, sources, limit_bytes)),
         id="calculator",
     )

@@ -27,9 +27,9 @@ def export_report(export: Export, *, has_text: bool = True) -> Report:
     sections = [Section(blocks=(*codes, Lines(items=tuple(_usage(export)))))]
     if export.unsupported:
         unsupported = Lines(items=tuple(reason.message for reason in export.unsupported))
-        sections.append(Section(title="What it cannot say", blocks=(unsupported,)))
+        sections.append(Section(title="Options that the format cannot express", blocks=(unsupported,)))
     if export.left_to_trainer:
-        sections.append(Section(title="Left as it is there", blocks=(Lines(items=export.left_to_trainer),)))
+        sections.append(Section(title="Settings that keep their value", blocks=(Lines(items=export.left_to_trainer),)))
     release = f" {export.version}" if export.version else ""
     return Report(headline=f"{export.format}{release}: {export.layout}", sections=sections)
 
@@ -39,10 +39,12 @@ def flags_section(export: Export) -> Section:
     blocks: list[Block] = [*_codes(export)]
     if export.unsupported:
         reasons = tuple((reason.message,) for reason in export.unsupported)
-        blocks.append(Notice(title="What it cannot say", words=reasons[0], more=reasons[1:], look="warn"))
+        blocks.append(
+            Notice(title="Options that the format cannot express", words=reasons[0], more=reasons[1:], look="warn")
+        )
     if export.left_to_trainer:
         lines = Lines(items=tuple((one,) for one in export.left_to_trainer))
-        blocks.append(Folded(summary="Left as it is there", blocks=(lines,)))
+        blocks.append(Folded(summary="Settings that keep their value", blocks=(lines,)))
     note = f"{export.format} {export.version}. {export.usage}"
     return Section(id="use", title="Launch flags", note=note, blocks=blocks)
 
@@ -59,7 +61,7 @@ def _usage(export: Export) -> Iterator[str]:
         yield f"use: {export.usage}"
     parts = [*(["arguments"] if export.arguments else []), *(file.name for file in export.files)]
     if len(parts) > 1:
-        yield f"one after the other: {', '.join(parts)}; --output FOLDER parts them"
+        yield f"one file after the other: {', '.join(parts)}; --output FOLDER writes separate files"
 
 
 def import_report(read: Imported) -> Report:
@@ -72,7 +74,7 @@ def import_report(read: Imported) -> Report:
     columns = (
         Column("", is_number=False),
         Column("settings", is_number=False, may_wrap=True),
-        Column("what became of them", is_number=False, may_wrap=True),
+        Column("how they were read", is_number=False, may_wrap=True),
     )
     notes = Table(columns=columns, rows=tuple(_notes(read)))
     headline = f"Read as {' '.join(filter(None, (read.format, read.version)))}"
@@ -86,10 +88,10 @@ def _model(read: Imported) -> str:
 
 
 def _job(read: Imported) -> str:
-    said = "ranks not said, so as few as the rest needs (--ranks)"
+    said = "the number of ranks is not given; the smallest possible number is assumed (--ranks)"
     if read.num_ranks:
         said = counted(read.num_ranks, "rank")
-    sequences = f"{read.global_batch_size} sequences" if read.global_batch_size else "global batch not said"
+    sequences = f"{read.global_batch_size} sequences" if read.global_batch_size else "the global batch is not given"
     return f"{said}; {sequences}{f' of {read.seq_len} tokens' if read.seq_len else '; sequence length not said'}"
 
 

@@ -27,10 +27,13 @@ from autotuner.report.sweep_charts import half_of
 from autotuner.report.sweep_list import called
 
 _EXAMPLES = (
-    ("llama h100", "sweeps whose name, model, cluster, engine or owner has both words"),
-    ("sw-k3v7q2mxn5-0003", "the sweep or trial of that id, at once"),
-    ("trial 12", "trials number 12 of the newest sweeps; with more words, of sweeps that have these"),
-    ("tp4 pp2 recompute-full", "the fastest trials whose layouts have all of this"),
+    ("llama h100", "sweeps with both words in their name, model, cluster, engine or owner"),
+    ("sw-k3v7q2mxn5-0003", "the sweep or trial with this id"),
+    (
+        "trial 12",
+        "trials with the number 12 of the newest sweeps; with more words, only of sweeps that have these words",
+    ),
+    ("tp4 pp2 recompute-full", "the fastest trials with all these words in their layouts"),
 )
 
 
@@ -62,8 +65,8 @@ def finding_report(asked: str, found: Finding | None) -> Report:
     """
     sections = list(_sections(found)) if found else []
     if found and not sections:
-        nothing = Lines(items=("Neither a sweep, a trial nor a layout that was measured.",), is_list=False)
-        sections.append(Section(title="Nothing is called so", blocks=(nothing,)))
+        nothing = Lines(items=("No sweep, no trial and no measured layout matches.",), is_list=False)
+        sections.append(Section(title="Nothing was found", blocks=(nothing,)))
     if not found or not (found.numbered or found.alike or found.sweeps):
         columns = (Column("", is_number=False), Column("", is_number=False, may_wrap=True))
         rows = [(Words(example), meaning) for example, meaning in _EXAMPLES]

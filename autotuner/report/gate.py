@@ -38,8 +38,8 @@ from autotuner.report.words import changes_in_words, counted, environment_change
 from autotuner.search.upkeep.gate_prediction import PredictedGate
 
 _NONE = (
-    "No gate yet. A gate measures what a change trains with, and compares it with a stored baseline. The first one "
-    "sets that:"
+    "No gate yet. A gate measures how fast a changed program trains, and compares this with a stored baseline. The "
+    "first gate sets the baseline:"
 )
 
 
@@ -67,7 +67,7 @@ def gates_report(
         Column("gate", is_number=False),
         Column("outcome", is_number=False),
         Column("job", is_number=False, is_minor=True),
-        Column("held to", is_number=False),
+        Column("compared with", is_number=False),
         Column("change"),
         Column("software", is_number=False, may_wrap=True),
         Column("asked for", is_number=False, is_minor=True),
@@ -172,7 +172,7 @@ def _facts(gate: GateRun) -> Iterator[Cell]:
     yield f"Gate {gate.id}, {workload.global_batch_size} sequences of {workload.seq_len} tokens per step,"
     if asked.sweep.trainer:
         yield from ("trained by", Strong(asked.sweep.trainer.name), ",")
-    yield from ("held to", Strong(asked.baseline))
+    yield from ("compared with", Strong(asked.baseline))
     yield from ("; software", Strong(asked.software)) if asked.software else ()
     yield "."
     yield from (Quiet(f"By {gate.created_by}."),) if gate.created_by else ()
@@ -264,7 +264,7 @@ def _reached(groups: Sequence[RunGroup], source: Source) -> Cells:
 
 def _how_often(groups: Sequence[RunGroup]) -> str:
     times = counted(sum(len(group.rates) for group in groups), "run")
-    return f"{times} in {counted(len(groups), 'sitting')}" if len(groups) > 1 else times
+    return f"{times} in {counted(len(groups), 'session')}" if len(groups) > 1 else times
 
 
 def _notes(gate: GateRun, runs: RunGroup | None, server: str) -> Iterator[str]:
@@ -274,7 +274,7 @@ def _notes(gate: GateRun, runs: RunGroup | None, server: str) -> Iterator[str]:
         earlier = gate.result.reused_from
         yield f"Nothing was measured again: {earlier} measured the same layout with the same software."
     if server:
-        yield f"Its runs, and the trials that they are: {server}/gates/{gate.id}"
+        yield f"Its runs and their trials: {server}/gates/{gate.id}"
 
 
 def _against(gate: GateRun) -> Comparison | None:
@@ -337,7 +337,7 @@ def _predicted_figures(gate: PredictedGate, job: Job) -> Iterator[Figure]:
     if gate.peak is not None:
         how = "counted in a dry run" if gate.peak.is_counted else "predicted"
         peak = Quantity(value=gate.peak.peak_bytes, unit="bytes", source="predicted")
-        yield Figure("peak of the fullest rank", (peak, Quiet(how)))
+        yield Figure("peak memory of the rank that needs most", (peak, Quiet(how)))
         has = Quantity(value=job.cluster.accelerator.memory_bytes, unit="bytes")
         yield Figure("memory of the accelerator", has)
         chance = Quantity(value=gate.peak.fit_probability, unit="chance", source="predicted")

@@ -50,7 +50,7 @@ def phases_report(request: PhasesRequest, plan: PhasesPlan) -> Report:
         sections=(
             Section(blocks=(tuple(_phases_figures(plan)),)),
             Section(
-                title="Ways through all phases",
+                title="Sequences of layouts for all phases",
                 blocks=(
                     _course_bars(plan),
                     Lines(items=tuple(map(sentence, course_in_words(plan)))),
@@ -78,28 +78,31 @@ def course_in_words(plan: PhasesPlan) -> Iterator[str]:
     """
     best = plan.best
     switch, size = format_duration(plan.switch_s), format_bytes(plan.checkpoint_bytes)
-    yield f"a switch takes {switch}: the ranks start anew, and a checkpoint of {size} is written and read"
+    yield f"a switch takes {switch}: the ranks restart, and a checkpoint of {size} is written and read"
     for before, after in pairwise(best.choices):
         if after.switch_s:
             yield f"switch before {after.phase}: {changes_in_words(difference(before.layout, after.layout))}"
     for choice in best.choices:
         if choice.label != choice.fastest:
             saved = format_long_duration(choice.expected_s - choice.fastest_s)
-            yield f"stay in {choice.phase}: {choice.fastest} would save {saved} of it, which its switches cost again"
+            yield (
+                f"keep the layout in {choice.phase}: {choice.fastest} would save {saved} of it, but its switches "
+                "take as long"
+            )
     if not plan.statics:
-        yield "no layout can run in every phase: each way through them switches"
+        yield "no layout can run in every phase, so the layout must be switched"
         return
     static = plan.statics[0]
     saved_s = static.total_s - best.total_s
     if not best.num_switches:
-        yield f"staying in one layout is best: {best.choices[0].label} throughout"
+        yield f"one layout for all phases is best: {best.choices[0].label}"
     elif saved_s <= 0:
-        yield f"one layout throughout takes no longer: {static.choices[0].label}"
+        yield f"one layout for all phases takes no longer: {static.choices[0].label}"
     else:
         share = percent(saved_s / static.total_s)
         yield (
             f"this takes {format_long_duration(best.total_s)}, {format_long_duration(saved_s)} ({share}) less than the "
-            f"best that stays throughout, {static.choices[0].label}"
+            f"best single layout for all phases, {static.choices[0].label}"
         )
 
 
@@ -135,7 +138,7 @@ _WAY = (Column("way", is_number=False, may_wrap=True), *map(Column, ("switches",
 
 def _courses(plan: PhasesPlan) -> Table:
     """Return a table of the best course, of each phase's fastest layout, and of courses with one layout."""
-    rows = [("best", plan.best), ("each phase its own fastest", plan.greedy)]
+    rows = [("best", plan.best), ("fastest layout in each phase", plan.greedy)]
     rows += [(f"stay in {one.choices[0].label}", one) for one in plan.statics]
     return Table(columns=_WAY, rows=[_course(name, one, plan.best.total_s) for name, one in rows])
 
@@ -158,7 +161,7 @@ def _course_bars(plan: PhasesPlan) -> Stacks:
     shown += [(name, one) for name, one in staying if one != plan.best]
     rows = [_bar(name, course, is_first=course is plan.best) for name, course in shown]
     totals = ", ".join(f"{row.name} {row.told}" for row in rows)
-    says = f"Ways through all phases on one axis of time: {totals}. Hatched: layouts are switched."
+    says = f"Sequences of layouts for all phases on one time axis: {totals}. Hatched: a switch between layouts."
     return Stacks(says=says, unit="long_duration", rows=rows, is_joined=True, wide=_WIDE)
 
 
@@ -173,7 +176,7 @@ def _bar(name: str, course: Course, *, is_first: bool) -> Stack:
 
 
 # ---------------------------------------------------------------- layers
-LAYERS = "What each layer of communication gives"
+LAYERS = "Gain from each layer of communication"
 
 
 def layers_report(found: SweepLayers, job: str = "", *, is_of_sweep: bool = False) -> Report:
@@ -190,9 +193,9 @@ def layers_report(found: SweepLayers, job: str = "", *, is_of_sweep: bool = Fals
     if found.measured is not None:
         sections.append(_layers("Among trials", found.measured, "reached", "trials"))
     elif is_of_sweep:
-        nothing = "No trial has a result yet that leaves the options of later layers alone."
+        nothing = "No trial with a result yet has default values for the options of later layers."
         sections.append(Section(title="Among trials", blocks=(Lines(items=(nothing,)),)))
-    note = "Options of later layers stay at their defaults, so that no layer is worse than the one before it."
+    note = "Options of later layers keep their defaults, so no layer is worse than the layer before it."
     sections.append(Section(blocks=(Lines(items=(note,), is_quiet=True),)))
     return Report(headline=LAYERS, facts=(job,) if job else (), sections=sections)
 
@@ -228,8 +231,8 @@ def _layers(title: str, report: LayerReport, value: str, counted_as: str) -> Sec
 def _total(report: LayerReport) -> str:
     """Return a sentence on the gain of all layers together."""
     if not any(gain.changes for gain in report.gains):
-        return "All together give nothing over strategy alone."
-    return f"All together give {percent(report.total_gain)} more than strategy alone."
+        return "All layers together gain nothing over the strategy alone."
+    return f"All layers together gain {percent(report.total_gain)} over the strategy alone."
 
 
 def _layer_bars(report: LayerReport, *, is_measured: bool) -> Stacks:
@@ -239,7 +242,7 @@ def _layer_bars(report: LayerReport, *, is_measured: bool) -> Stacks:
         reached = gain.value / first
         rows.append(_layer_bar(gain, before if place else reached, reached, is_measured=is_measured))
         before = reached
-    says = "What the best layout reaches, as a share of what strategies alone reach. "
+    says = "Throughput of the best layout, as a share of the throughput with strategies alone. "
     said = "; ".join(f"{gain.layer}: {_gave(gain, is_first=not place)}" for place, gain in enumerate(report.gains))
     return Stacks(says=says + said, unit="share", rows=rows, wide=_WIDE)
 

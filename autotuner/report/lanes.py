@@ -431,7 +431,7 @@ def _name(rank: RankTimeline, timeline: StepTimeline) -> str:
 
 def _label(main: StepTimeline, *, is_measured: bool, has_thin: bool) -> str:
     said = "measured" if is_measured else "predicted"
-    beside = ", the predicted one under it" if has_thin else ""
+    beside = ", with the predicted step below it" if has_thin else ""
     missing = is_measured and len(main.ranks) < main.num_ranks
     lanes = f"{len(main.ranks)} of {main.num_ranks} ranks" if missing else f"{len(main.ranks)} lanes"
     return (

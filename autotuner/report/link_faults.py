@@ -40,12 +40,13 @@ def slow_links(request: SweepRequest, wide: int = 620) -> Section | None:
         rows = [_row(link) for link in links]
         blocks.append(Table(columns=columns, rows=rows, name="Link health of the cluster", is_compact=True))
     note = (
-        "Ranked by robust MFU: what a layout reaches over all steps of the trace, re-plans included. Healthy MFU is of "
-        "the steps before it. The pictures below count robust MFU, too."
+        "Ranked by robust MFU, which is the MFU of a layout over all steps of the trace, including the time to plan "
+        "the schedule anew. Healthy MFU is measured on the steps before the trace. The pictures below also show "
+        "robust MFU."
     )
     if trace is None:
-        note = "Trials run with these delays, predictions count them."
-    title = "Links that are not healthy" if trace is None else "Links that fail"
+        note = "Trials run with these delays, and predictions include them."
+    title = "Degraded links" if trace is None else "Links that fail"
     return Section(title=title, id="links", note=note, blocks=blocks)
 
 
@@ -124,4 +125,4 @@ def _axis(x: Scale, height: float) -> Iterator[Markup]:
 
 def _label(trace: FaultTrace) -> str:
     links = ", ".join(f"{low}_{high}" for low, high in trace.ends)
-    return f"Fault trace over {trace.num_steps} steps: what befalls links {links or 'is nothing'}."
+    return f"Fault trace over {trace.num_steps} steps: faults of links {links or '(none)'}."

@@ -105,7 +105,7 @@ def _groups(found: LinkTimelines) -> Iterator[_Group]:
 
 def _when(found: LinkTimelines) -> str:
     if found.stretch is None:
-        return "links as they are"
+        return "links without faults"
     return f"links from step {found.stretch.first_step} of the trace on"
 
 
@@ -249,5 +249,5 @@ def _label(found: LinkTimelines, groups: Sequence[_Group]) -> str:
     said = "; ".join(f"{group.name}: {format_seconds(group.timeline.step_s)}" for group in groups)
     late = sum(message.is_late for message in found.messages)
     hops = ", ".join(f"stages {hop.ranks[0]} and {hop.ranks[1]}" for hop in found.hops)
-    over = f" {late} of {len(found.messages)} messages between {hops} are waited for." if found.messages else ""
-    return f"A step on one axis of time. {said}.{over}"
+    over = f" Ranks wait for {late} of {len(found.messages)} messages between {hops}." if found.messages else ""
+    return f"A step on a time axis. {said}.{over}"

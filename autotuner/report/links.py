@@ -84,7 +84,9 @@ def _said(event: LinkEvent) -> str:
         case LinkEventKind.LINK_DEAD:
             return f"the link between stages {ends} is dead"
         case LinkEventKind.RANK_SLOW:
-            return f"stage {ends} computes {format_seconds(event.delay_s)} longer per micro-batch; no link is at fault"
+            return (
+                f"stage {ends} computes {format_seconds(event.delay_s)} longer per micro-batch; the links have no fault"
+            )
         case LinkEventKind.RANK_RECOVERED:
             return f"stage {ends} is as fast as before"
         case LinkEventKind.REPLANNED:

@@ -39,7 +39,7 @@ def profiles_report(profiles: Sequence[DeviceProfile], *, details: bool = True) 
         Column("measured on", is_number=False),
         *map(Column, ("fp32", "bf16", "memory\nbandwidth", "kernel\nlaunch", "link\nbandwidth", "link\nlatency")),
     )
-    none = "no profile is stored; `autotuner profile` takes one of this machine"
+    none = "no profile is stored; `autotuner profile` measures this machine and stores one"
     constants = Table(columns=columns, rows=[tuple(_constants(one)) for one in profiles], if_empty=none)
     sections = [Section(blocks=(constants,))]
     sections += _parts(profiles[-1]) if details and profiles else []
@@ -76,7 +76,7 @@ def _parts(one: DeviceProfile) -> Iterator[Section]:
     shares = (*names, Column("of the peak"), Column("backward"))
     yield Section(title="Kernels", blocks=(Table(columns=shares, rows=rows),))
     if one.core is not None:
-        yield Section(title="Beside the work itself", blocks=(_core(one),))
+        yield Section(title="Besides the work itself", blocks=(_core(one),))
     messages = (Column("name", is_number=False), Column("ranks"), Column("bytes"), Column("time"))
     sent = [
         (
@@ -152,8 +152,11 @@ def _collective(each: RankDryRun, kind: str) -> Cells:
 
 
 def _notes(found: DryRun) -> Iterator[str]:
-    yield "Bytes of tensors at their peak, counted in a run without values; nothing was measured."
+    yield "Peak bytes of tensors, counted in a dry run without tensor values; nothing was measured."
     for what, sizes in (("layers per stage", found.layers_run), ("micro-batches", found.micro_batches_run)):
         if sizes:
-            yield f"Ran {sizes[0]} and {sizes[1]} {what} and went on in a straight line; --exact runs them all."
+            yield (
+                f"The dry run had {sizes[0]} and {sizes[1]} {what} and was extrapolated linearly; --exact runs all "
+                "of them."
+            )
     yield from map(sentence, found.notes)

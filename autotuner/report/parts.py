@@ -86,7 +86,7 @@ def part_limit(part: StepPart, step: StepParts, layout: Layout) -> str:
     """
     seconds = part.predicted
     if not seconds:
-        return "measured alone: no law of the model explains it"
+        return "measured only: the cost model does not predict this part"
     if "forward" in seconds:
         return _kinds_of_work(step.predicted, part.limits[0], layout)
     said = []
@@ -94,7 +94,7 @@ def part_limit(part: StepPart, step: StepParts, layout: Layout) -> str:
         has_weights = any(one.predicted.get("weight") for one in step.parts)
         said.append("the same work for gradients of inputs" + ("" if has_weights else " and weights"))
     if seconds.get("weight"):
-        said.append("gradients of weights, which the schedule computes when a rank would wait")
+        said.append("gradients of weights, which the schedule computes while a rank would otherwise wait")
     for limit in part.limits:
         is_beside = limit.part == "recompute_s" and "backward" in seconds
         of_it = f"{format_seconds(seconds['recompute'])} of it predicted for " if is_beside else ""
@@ -176,12 +176,13 @@ def _pointwise(limit: Limit, layout: Layout) -> str:
     norms = "norms" if layout.fused_norm or layout.compiled else "unfused norms"
     how = ", each compiled to one kernel" if layout.compiled else ""
     return (
-        f"memory bandwidth, {_rate(limit)}: {norms}, activations, sums and the loss read and write their tensors{how}"
+        f"memory bandwidth, {_rate(limit)}: {norms}, activation functions, sums and the loss read and write "
+        f"their tensors{how}"
     )
 
 
 def _recompute(limit: Limit, layout: Layout) -> str:
-    names = f"what {' and '.join(policy.value for policy in limit.recomputed)} names runs"
+    names = f"recomputation ({' and '.join(policy.value for policy in limit.recomputed)}) runs"
     again = _AGAIN.get(limit.recomputed, names)
     every = f" on one layer in {layout.recompute_every}" if layout.recompute_every > 1 else ""
     return f"recompute {layout.recompute}: {again} again in the backward pass{every}, to save memory"
@@ -196,7 +197,10 @@ _AGAIN: Mapping[tuple[RecomputePolicy, ...], str] = {
 
 def _offload(limit: Limit, layout: Layout) -> str:
     what = "all that a layer saves" if layout.recompute == Recompute.NONE else "each layer's input"
-    return f"the link to the host, {_rate(limit)}: {what} goes there and comes back, in longer than the layer takes"
+    return (
+        f"the link to the host, {_rate(limit)}: {what} is copied to the host and back, which takes longer than the "
+        "layer computes"
+    )
 
 
 def _over(limit: Limit) -> str:
@@ -205,40 +209,53 @@ def _over(limit: Limit) -> str:
 
 
 def _tensor(limit: Limit, layout: Layout) -> str:
-    cut_up = "cut up under matrix products; the first part of each finds none"
-    how = cut_up if layout.async_tensor_parallel else "between matrix products that wait for them"
+    cut_up = (
+        "in parts that overlap with matrix products; the first part of each collective has no product to overlap with"
+    )
+    how = cut_up if layout.async_tensor_parallel else "while the next matrix product waits"
     return f"collectives of {limit.num_ranks} tensor ranks over {_over(limit)}, {how}"
 
 
 _EXCHANGES: Mapping[ContextExchange, str] = {
-    ContextExchange.RING: "keys and values sent round, as far as attention does not hide it, among",
+    ContextExchange.RING: "keys and values sent around a ring, as far as attention does not hide the time, among",
     ContextExchange.ALL_GATHER: "keys and values gathered before attention among",
-    ContextExchange.ALL_TO_ALL: "heads exchanged for sequence and back among",
+    ContextExchange.ALL_TO_ALL: "heads exchanged for parts of the sequence and back among",
 }
 
 
 def _pipeline(limit: Limit, layout: Layout) -> str:
-    sent = f"hidden states sent between {layout.num_stages} stages over {_over(limit)}, where no other work hides it"
+    sent = (
+        f"hidden states sent between {layout.num_stages} stages over {_over(limit)}, as far as no other work hides "
+        "the time"
+    )
     if not limit.slow_links:
         return sent
     delegated = layout.p2p_transport == P2PTransport.DELEGATED
-    how = "delegates carry what passes, and no rank waits to have sent" if delegated else "who sends over it waits"
+    how = (
+        "delegates (helper processes) send the data, and no rank waits until it is sent"
+        if delegated
+        else "a rank that sends over it waits"
+    )
     plans = layout.pipeline_schedule == PipelineSchedule.ADAPTIVE
-    ahead = "the plan runs further ahead" if plans else f"{plain(layout.pipeline_schedule)} does not plan for it"
+    ahead = (
+        "the schedule runs more forward passes ahead"
+        if plans
+        else f"schedule {plain(layout.pipeline_schedule)} does not adapt to it"
+    )
     return f"{sent}; {', '.join(map(link_in_words, limit.slow_links))}: {how}, and {ahead}"
 
 
 def _data(limit: Limit, layout: Layout) -> str:
     over, inner = _over(limit), layout.data_parallel_shard_degree
     if layout.gradient_sync != GradientSync.FULL:
-        inside = f"; {inner} shards of each sum everything" if inner > 1 else ""
+        inside = f"; the {inner} shards of each replica sum all gradients" if inner > 1 else ""
         sent = _SENT[layout.gradient_sync](layout)
-        return f"{sent} of {limit.num_ranks} replicas over {over}, behind the backward pass{inside}"
+        return f"{sent} of {limit.num_ranks} replicas over {over}, after the backward pass{inside}"
     what = "gradients" if layout.shard_level == ShardLevel.NONE else "gradients and parameters"
     what = f"fp32 {what}" if layout.fp32_gradient_reduce else what
     whose = "data and context ranks" if layout.context_parallel_degree > 1 else "replicas"
     waits = layout.gradient_clip == GradientClip.PRE
-    hidden = "behind the norm of the whole gradient" if waits else "less what computation hides"
+    hidden = "after the norm of the whole gradient is known" if waits else "without the time that computation hides"
     return f"{what} of {limit.num_ranks} {whose} over {over}, {hidden}"
 
 
@@ -254,7 +271,7 @@ _SENT: Mapping[GradientSync, Callable[[Layout], str]] = {
 def _bubble(limit: Limit, layout: Layout) -> str:
     stages = f"{layout.num_stages} stages on {layout.pipeline_parallel_degree} pipeline ranks"
     batches = f"{limit.num_micro_batches} micro-batches ({plain(layout.pipeline_schedule)})"
-    return f"{stages} fill and drain around {batches}"
+    return f"{stages} are filled and emptied before and after {batches}"
 
 
 def _optimizer(limit: Limit, layout: Layout) -> str:
@@ -262,18 +279,21 @@ def _optimizer(limit: Limit, layout: Layout) -> str:
     held = "its weights" if shards == 1 else f"1/{shards} of its weights"
     rank = f"memory bandwidth, {_rate(limit)}: a rank reads and writes"
     if follows_signs(layout):
-        return f"{rank} {held}, along the signs of what replicas exchanged"
-    times = "" if layout.optimizer_kernel == OptimizerKernel.FUSED else ", operation by operation"
+        return f"{rank} {held}, and moves them by the signs of the exchanged momentum"
+    times = "" if layout.optimizer_kernel == OptimizerKernel.FUSED else ", one kernel for each operation"
     return f"{rank} AdamW's states of {held}{times}"
 
 
 _LIMITS: Mapping[str, Callable[[Limit, Layout], str]] = {
     "matrix_s": _matrix,
     "attention_s": lambda limit, x: (
-        f"the {plain(x.attention_kernel)} attention kernel on sequences of {limit.seq_len}; grows with their square"
+        f"the {plain(x.attention_kernel)} attention kernel on sequences of {limit.seq_len} tokens; the time "
+        "grows with the square of their length"
     ),
     "pointwise_s": _pointwise,
-    "host_s": lambda _, x: f"the host: at micro-batch {x.micro_batch_size} some kernels are shorter than their launch",
+    "host_s": lambda _, x: (
+        f"the host: with micro-batch size {x.micro_batch_size}, some kernels take less time than their launch"
+    ),
     "recompute_s": _recompute,
     "offload_s": _offload,
     "tensor_communication_s": _tensor,
@@ -315,7 +335,7 @@ def _gradients(layout: Layout, job: Job) -> str:
     each = _bytes(sharding.summed_bytes)
     whose = "for each weight of the rank" if sharding.whole_gradients[0] else f"each, shared by {_ranks(layout, job)}"
     twice = ", twice: buckets, and sums of earlier micro-batches" if sharding.gradient_copies[0] > 1 else ""
-    return f"{each} {whose}{twice}; 0 where memory is fullest before the first backward pass"
+    return f"{each} {whose}{twice}; 0 if the peak of memory is before the first backward pass"
 
 
 def _states(layout: Layout, job: Job) -> str:
@@ -344,7 +364,7 @@ def _activations(layout: Layout, job: Job) -> str:
     kept = {
         Recompute.NONE: "all that the backward pass reads",
         Recompute.SELECTIVE: "what selective recomputation keeps",
-        Recompute.FULL: "inputs of layers alone, and one layer rebuilt",
+        Recompute.FULL: "only the inputs of layers, and one layer that is recomputed",
     }[layout.recompute]
     elsewhere = ", most of it in the host's memory" if layout.offload_activations else ""
     return f"{in_flight}, {layout.micro_batch_size} × {job.workload.seq_len:,} tokens each: {kept}{elsewhere}"
@@ -365,19 +385,21 @@ def _buffers(layout: Layout, job: Job) -> str:
         stays = "two layers of" if layout.reshard_after_forward else "all"
         parts.append(f"{stays} gathered weights")
     if layout.shard_level >= ShardLevel.GRADIENTS:
-        parts.append("gradients on their way")
+        parts.append("gradients that are being sent")
     if layout.pipeline_parallel_degree > 1 and job.stack.keeps_receive_buffers:
         count = job.workload.num_micro_batches(layout)
         parts.append(f"receive buffers for {count} micro-batches")
-    parts.append("what the optimizer's step needs beyond the peak of the passes")
+    parts.append("memory that the optimizer's step needs beyond the peak of the forward and backward passes")
     return ", ".join(parts)
 
 
 def _allowance(_: Layout, job: Job) -> str:
     if job.cluster.accelerator.kind == "cpu":
-        return "none: on cores memory means bytes of tensors"
+        return "none: on CPU cores, only the bytes of tensors count as memory"
     share = f"{100 * job.stack.activation_overhead:.3g} % of the activations"
-    return f"{format_bytes(job.stack.allowance_bytes)} of context and workspaces, and {share}: no law, an allowance"
+    return (
+        f"{format_bytes(job.stack.allowance_bytes)} of context and workspaces, and {share}: a reserve, not a prediction"
+    )
 
 
 def _sharding(layout: Layout, job: Job) -> Sharding:
@@ -387,7 +409,7 @@ def _sharding(layout: Layout, job: Job) -> Sharding:
 def _ranks(layout: Layout, job: Job) -> str:
     sharding = _sharding(layout, job)
     dense, expert = float(sharding.dense_ranks[0]), float(sharding.expert_ranks[0])
-    return f"{dense:.4g} ranks" if dense == expert else f"{dense:.4g} ranks, those of experts by {expert:.4g}"
+    return f"{dense:.4g} ranks" if dense == expert else f"{dense:.4g} ranks, the weights of experts by {expert:.4g}"
 
 
 def _split(layout: Layout) -> str:

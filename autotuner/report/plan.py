@@ -50,7 +50,7 @@ def plan_report(run: PlanRun, limit: int = MOST_ROWS) -> Report:
     plan = run.result
     assert plan is not None, "it is computed"
     first = plan.contenders[0]
-    changes = f"Of {first.cluster}, each with the best layout that it allows."
+    changes = f"Changes of {first.cluster}, each with the best layout that it allows."
     return Report(
         headline=f"{advice_in_words(first.cluster, first.chance_best)}.",
         facts=() if run.finished_at is None else ("Computed", Moment(run.finished_at)),
@@ -59,13 +59,13 @@ def plan_report(run: PlanRun, limit: int = MOST_ROWS) -> Report:
             *_front(plan.contenders, run.request.goal),
             Section(
                 title="Clusters",
-                note=f"{plan.num_compared} compared, the least expected loss first.",
+                note=f"{plan.num_compared} clusters compared; the cluster with the smallest expected loss is first.",
                 blocks=(_candidates(plan, limit, has_limits=bool(_limits(run.request.goal))), _notes(plan, limit)),
             ),
-            Section(title="What more would buy", note=changes, blocks=(_upgrades(plan.marginals),)),
+            Section(title="Effects of more hardware", note=changes, blocks=(_upgrades(plan.marginals),)),
             _pilots(plan.proofs),
             Section(
-                title="Prices, and what is assumed",
+                title="Prices and assumptions",
                 blocks=(_prices(plan.prices), Lines(items=tuple(_assumed(run.request, plan)))),
             ),
         ),
@@ -93,12 +93,12 @@ def _answer(request: PlanRequest, plan: Plan) -> Iterator[Cells]:
     yield ("Its layout:", first.layout)
     if limits := _limits(request.goal):
         likeliest = max(one.chance_kept for one in plan.contenders)
-        but = "; no cluster that was compared is likely to" if likeliest < _UNLIKELY else ""
+        but = "; no compared cluster is likely to meet it" if likeliest < _UNLIKELY else ""
         yield f"The chance to meet {limits} is {percent(first.chance_kept)}{but}."
     if len(plan.contenders) > 1:
         yield (
-            f"The chance that it is the best choice is {percent(first.chance_best)}. If all times were known before, "
-            f"the best choice would save {money(plan.regret)} on average."
+            f"The chance that it is the best choice is {percent(first.chance_best)}. If all times were known in "
+            f"advance, the best choice would save {money(plan.regret)} on average."
         )
 
 
@@ -156,8 +156,8 @@ def _front(candidates: Sequence[Candidate], goal: Goal) -> Iterator[Section]:
     if len(priced) < 2:
         return
     note = (
-        "The stairs are the front: no other cluster is both faster and cheaper. Strokes are 80 % intervals: time and "
-        "cost err together. Green: the one to take."
+        "The stairs are the Pareto front: no other cluster is both faster and cheaper. Lines are 80 % intervals; time "
+        "and cost are wrong by the same factor. Green: the recommended cluster."
     )
     yield Section(title="Time against cost", note=note, blocks=(front_of(priced, goal),), id="front")
 
@@ -261,14 +261,17 @@ def _cells_of(one: Candidate, *, has_limits: bool) -> tuple[Cells, ...]:
 
 def _notes(plan: Plan, limit: int) -> Lines:
     notes = [
-        "Front: no other cluster is both faster and cheaper. ± is the 80 % interval; cost and energy have that of the "
-        "time. Is best: the chance to be the best choice."
+        "Front: no other cluster is both faster and cheaper. ± is the 80 % interval; cost and energy have the same "
+        "interval as the time. Is best: probability that the cluster is the best choice."
     ]
     if any(not one.is_thorough for one in plan.contenders):
-        notes.append("Thin space: a part of its layouts was predicted, since other clusters lead by more.")
+        notes.append(
+            "Thin space: only a part of the layouts of this cluster was predicted, because other clusters are "
+            "clearly better."
+        )
     hidden = sum(not one.is_on_front for one in plan.contenders[limit:])
     unfit = plan.num_compared - len(plan.contenders)
-    said = [f"{hidden} more clusters are slower or dearer and not shown"] if hidden else []
+    said = [f"{hidden} more clusters are slower or more expensive and are not shown"] if hidden else []
     said += [f"on {unfit} of {plan.num_compared} clusters no layout fits"] if unfit else []
     return Lines(items=(*notes, *([f"{'; '.join(said)}."] if said else [])), is_quiet=True)
 
@@ -328,15 +331,15 @@ _PILOT = (
 
 def _pilots(pilots: Sequence[PilotSweep]) -> Section:
     """Return a section on the small pilot sweeps to run first, or on why none is worth it."""
-    note = "Small sweeps that make the choice better by more than they cost, each once those before it were run."
-    none = "No small sweep is worth its cost: whatever it said, the choice would hardly change."
+    note = "Small sweeps that improve the choice by more than they cost. Each is valued after the sweeps before it."
+    none = "No small sweep is worth its cost, because its result would hardly change the choice."
     table = Table(
         columns=_PILOT,
         rows=[(f"{stage}", *_cells_of_pilot(one)) for stage, one in enumerate(pilots, 1)],
         is_compact=True,
     )
     blocks = (table,) if pilots else (Lines(items=(none,)),)
-    return Section(title="What to try first", note=note if pilots else "", blocks=blocks)
+    return Section(title="Sweeps to run first", note=note if pilots else "", blocks=blocks)
 
 
 def _cells_of_pilot(one: PilotSweep) -> tuple[Cells, ...]:
@@ -371,7 +374,7 @@ def _cells_of_price(one: Price) -> tuple[Cells, ...]:
 
 def _assumed(request: PlanRequest, plan: Plan) -> Iterator[str]:
     if any(RECALLED in one.source for one in plan.prices):
-        yield f"A price that is '{RECALLED}' may differ today. Give your own."
+        yield f"A price that is marked '{RECALLED}' may be different today. Give your own prices."
     yield f"Assumed: {_interruptions(request.failures)}. {_changes(request.change_prices)}."
     yield from (in_sentences([caveat]) for caveat in caveats_in_words(plan.caveats))
 

@@ -50,7 +50,7 @@ _MOST_NAMED = 5
 _NOT_EQUIVALENT: Mapping[str, str] = {
     "precision": "multiplies in fewer bits",
     "gradient_sync": "exchanges less than the whole gradients",
-    "gradient_clip": "clips gradients before they are whole",
+    "gradient_clip": "clips gradients before they are reduced",
 }
 """Effect of each option that can make a layout not numerically equivalent."""
 
@@ -150,10 +150,10 @@ def _shares(one: PredictedLayout) -> str:
 def _notes(found: PredictionTable, objective: Objective | None) -> Lines:
     peak = f"{format_rate(found.reference_flop_per_s, 'FLOP/s')} per rank, the {found.reference_precision} peak"
     by = "MFU" if objective is None or objective.is_speed else objective.noun
-    ranked = "" if found.num_legal is None else f" Rows are ranked by {by} times the chance to fit."
+    ranked = "" if found.num_legal is None else f" Rows are ranked by {by} times the probability that the layout fits."
     notes = (
         f"All figures are predicted. ± is the 80 % interval: of MFU in points, of the step in percent.{ranked} MFU is "
-        f"a share of {peak}. Fits: the chance that the layout does not run out of memory.",
+        f"a share of {peak}. Fits: probability that the layout does not run out of memory.",
         *_beyond(found),
         in_sentences(caveats_in_words(found.caveats)),
     )
@@ -169,7 +169,7 @@ def _beyond(found: PredictionTable) -> Iterator[str]:
             f"A layout marked * {' or '.join(how)}, so its losses may differ. Compare losses before you use it."
         )
     if found.unchanged is not None:
-        marks.append("The row marked – is the best layout without that.")
+        marks.append("The row marked – is the best numerically equivalent layout.")
     if marks:
         yield " ".join(marks)
     named = [
@@ -191,7 +191,7 @@ def _today(found: PredictionTable) -> Iterator[str]:
     if current is None:
         return
     if current.candidate is None:
-        yield f"What runs today cannot run here: {current.label}"
+        yield f"The layout in use cannot run here: {current.label}"
         yield from (f"  {_reason(reason)}" for reason in current.reasons)
     elif found.items:
         gains = ((current.best, "1"), (current.unchanged, "–"))
@@ -200,7 +200,7 @@ def _today(found: PredictionTable) -> Iterator[str]:
         today = current.candidate.prediction
         fit = fit_in_words(today.fits, today.fit_probability)
         label, peak = current.candidate.label, format_bytes(today.peak_bytes)
-        yield f"what runs today: {label} is predicted to need {peak}: {fit}"
+        yield f"layout in use: {label} is predicted to need {peak}: {fit}"
 
 
 def _gain(gain: Alternative) -> str:
@@ -227,7 +227,10 @@ def _missing(shortfall: Shortfall) -> Iterator[str]:
         yield "no larger cluster of these accelerators was found on which a layout fits"
         return
     nodes = f"{larger.num_nodes} node{'s' if larger.num_nodes > 1 else ''}"
-    yield f"the smallest cluster that does: {larger.num_accelerators} of them on {nodes}, {_met(larger.best)}"
+    yield (
+        f"the smallest cluster on which a layout fits: {larger.num_accelerators} of these accelerators on {nodes}, "
+        f"{_met(larger.best)}"
+    )
 
 
 _REMEDIES: Mapping[RemedyKind, str] = {

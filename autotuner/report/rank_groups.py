@@ -63,7 +63,7 @@ class RankGrid(Drawing):
             parts.append(rect(x, y, grid.node_width, grid.node_height, "node", radius=6))
             parts.append(text(x + _PAD, y + 15, f"node {node}"))
             parts.extend(_ranks(grid, groups, node, (x, y), lit, self.address))
-        says = f"Ranks on nodes: the groups of rank {groups.rank} are lit, on {len(nodes)} nodes."
+        says = f"Ranks on nodes: the groups of rank {groups.rank} are highlighted, on {len(nodes)} nodes."
         return picture(grid.width, grid.height, parts, says, has_links=True)
 
 
@@ -213,15 +213,18 @@ def ranks_section(groups: RankGroups, address: Callable[[int], str]) -> Section:
     rows: list[tuple[Cells, ...]] = [(Swatch("me", "rank"), str(groups.rank), where, "", "")]
     rows += [_row(group, groups) for group in groups.groups]
     shown, num_nodes = len(shown_nodes(groups)), -(-groups.world_size // groups.ranks_per_node)
-    said = ["Predicted: bytes that pass a rank's link in a step, and what of their time no computation hides."]
+    said = [
+        "Predicted: bytes that pass over a rank's link in a step, and the time of the transfer that computation "
+        "does not hide."
+    ]
     if not groups.groups:
         said.insert(0, "It communicates with no other rank.")
     if shown != num_nodes:
-        said.append(f"Drawn are {shown} of {num_nodes} nodes: those that hold ranks of its groups.")
+        said.append(f"The picture has {shown} of {num_nodes} nodes: the nodes with ranks of its groups.")
     return Section(
         id="ranks",
         title="Ranks on nodes",
-        note=f"The groups of rank {groups.rank}, on {where}; choose another rank to light its own.",
+        note=f"The groups of rank {groups.rank}, on {where}; choose another rank to see its groups.",
         blocks=(
             RankGrid(groups=groups, address=address),
             Table(columns=columns, rows=rows, name=f"Groups of rank {groups.rank}, table", is_compact=True),

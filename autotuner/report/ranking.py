@@ -428,13 +428,12 @@ def _number(value: object) -> float | None:
 
 # ---------------------------------------------------------------- notes
 _CAPTIONS: Mapping[str, str] = {
-    "predicted": "Predicted, never tried; ± is the 80 % interval.",
-    "estimated": "Estimated from trials on fewer ranks, never measured at this size; ± is the 80 % interval, of what "
-    "was predicted, too.",
-    "simulated": "Simulated: nothing ran; times of the cost model with seeded noise. ± is the 95 % interval of the "
-    "median; of what was predicted the 80 % interval.",
-    "measured": "Measured in a real trial; ± is the 95 % interval of the median. ± of what was predicted before it ran "
-    "is the 80 % interval.",
+    "predicted": "Predicted; no trial ran these layouts. ± is the 80 % interval.",
+    "estimated": "Estimated from trials on fewer ranks, not measured at this size. ± is the 80 % interval, also of "
+    "predictions.",
+    "simulated": "Simulated: no trial ran, and times are those of the cost model with random noise (fixed seed). ± is "
+    "the 95 % interval of the median, and of predictions the 80 % interval.",
+    "measured": "Measured in real trials. ± is the 95 % interval of the median, and of predictions the 80 % interval.",
 }
 
 
@@ -448,15 +447,15 @@ def _glyphs(shown: Sequence[TableRow], source: Source, limit: str, *, is_untried
     if not shown:
         return
     if is_untried:
-        yield from (("predicted", "predicted, 80 % interval"), ("best", "best that ran"))
+        yield from (("predicted", "predicted, 80 % interval"), ("best", "best layout that ran"))
     else:
         interval = 80 if source == "estimated" else 95
         yield ("simulated" if source == "simulated" else "measured"), f"{source}, {interval} % interval"
-        yield from (("predicted", "predicted before it ran, 80 %"), ("best", "best"))
+        yield from (("predicted", "predicted before the trial, 80 % interval"), ("best", "best"))
     if limit:
         yield "limit", f"memory limit, {limit}"
     if any(_is_tied(row) and row.rank != 1 for row in shown):
-        yield "tie", "not distinguishable from 1"
+        yield "tie", "not distinguishable from rank 1"
 
 
 def _notes(shown: Sequence[TableRow], rows: Sequence[TableRow]) -> Iterator[str]:
@@ -465,7 +464,7 @@ def _notes(shown: Sequence[TableRow], rows: Sequence[TableRow]) -> Iterator[str]
     yield from _of_measurements(found)
     num_ungated = sum(not row.layout.is_equivalent and row.trial.gate is None for row in rows if row.trial is not None)
     if num_ungated:
-        yield f"{num_ungated} not gated: what such a layout learns was compared with nothing"
+        yield f"{num_ungated} not gated: the losses of such layouts were not compared with a reference"
     names = dict.fromkeys(name for row in shown for name in row.prediction.never_compared)
     if names:
         yield f"intervals of predictions were never compared with a measured run: {', '.join(names)}"
@@ -478,6 +477,6 @@ def _of_measurements(found: Sequence[Measurement]) -> Iterator[str]:
     if floors:
         yield f"repeats of one trial differ by up to {percent(max(floors))}"
     if num_extrapolated := sum(bool(one.extrapolated_from) for one in found):
-        yield f"{num_extrapolated} extrapolated from fewer layers"
+        yield f"{num_extrapolated} results are extrapolated from fewer layers"
     if num_disturbed := sum(one.num_disturbed for one in found):
-        yield f"{counted(num_disturbed, 'run')} did not count, because other programs used the machine"
+        yield f"{counted(num_disturbed, 'run')} were not counted, because other programs used the machine"

@@ -81,8 +81,8 @@ def retunes_report(retunes: Sequence[Retune], server: str = "") -> Report:
         Column("MFU"),
     )
     none = (
-        "No retune yet. A retune comes back by the clock: it measures the layout in use, says whether it got slower, "
-        "and looks for a better one."
+        "No retune yet. A retune runs on a schedule: it measures the layout in use, says whether the layout became "
+        "slower, and looks for a better layout."
     )
     table = Table(
         columns=columns,
@@ -148,11 +148,11 @@ def _sections(retune: Retune, runs: Sequence[RetuneRun], total: int, server: str
     if points:
         source = _source(retune)
         note = (
-            f"Mean {source} rate of the layout in use, with its slowest and fastest measurement. The band is where "
-            "noise alone would put it, around the line that it was held to. A square is a regression. A dashed line "
-            "marks another layout."
+            f"Mean {source} rate of the layout in use, with its slowest and fastest measurement. The line is the rate "
+            "that the run was compared with, and the band around it is the noise. A square is a regression. A dashed "
+            "line marks a change to another layout."
         )
-        yield Section(title="What it reached, run by run", blocks=(_chart(points, source),), note=note, id="trend")
+        yield Section(title="Rate of each run", blocks=(_chart(points, source),), note=note, id="trend")
     if runs:
         days = _days([run for run in runs if run.request.due_at > runs[0].request.due_at - _NIGHTS_S])
         yield Section(title="Night by night", blocks=(Calendar(days=days, words=_VERDICTS),), id="calendar")
@@ -160,7 +160,7 @@ def _sections(retune: Retune, runs: Sequence[RetuneRun], total: int, server: str
         yield Section(title="Runs", blocks=(_runs(runs, points, total, _source(retune), retune.request.time_zone),))
     else:
         begin = f"autotuner retune run {retune.name}{_option(server)}"
-        yield Section(title="Runs", blocks=(Lines(items=("None yet. This starts one now:",)), Code(begin)))
+        yield Section(title="Runs", blocks=(Lines(items=("No run yet. This command starts one now:",)), Code(begin)))
 
 
 def _standing(retune: Retune, *, has_buttons: bool) -> Iterator[Block]:
@@ -170,7 +170,7 @@ def _standing(retune: Retune, *, has_buttons: bool) -> Iterator[Block]:
         Figure("last run", _last(last)),
         Figure("due next", _due(retune)),
         Figure("layout in use", retune.incumbent or "the first run finds it"),
-        Figure("held to", (held, Quiet(f"the mean of {counted(len(retune.baseline), 'run')}"))),
+        Figure("compared with", (held, Quiet(f"the mean of {counted(len(retune.baseline), 'run')}"))),
         Figure("MFU", _mfu(retune)),
         Figure("slowdown accepted", Quantity(value=test.tolerance, unit="share")),
         Figure("slowdown that must be found", Quantity(value=test.loss, unit="share")),
@@ -181,7 +181,7 @@ def _standing(retune: Retune, *, has_buttons: bool) -> Iterator[Block]:
     if last and last.result:
         yield Lines(items=tuple(_said(last, retune.request.time_zone)))
         if last.result.changes:
-            yield Lines(items=("What differs from the last run that was as it should be:",), is_quiet=True)
+            yield Lines(items=("Differences from the last run without a regression:",), is_quiet=True)
             yield Lines(items=tuple(map(environment_change, last.result.changes)))
 
 
@@ -200,7 +200,7 @@ def run_report(run: RetuneRun, time_zone: str = "UTC") -> Report:
         time_zone: Time zone in which times are written, usually that of the retune's schedule.
     """
     if run.result is None:
-        go_on = f"{run.id} has begun; a service or `autotuner worker` runs its sweep {run.child_id}."
+        go_on = f"{run.id} has started; a service or `autotuner worker` runs its sweep {run.child_id}."
         return Report(headline=go_on, sections=())
     lines = Lines(items=tuple(_said(run, time_zone)))
     return Report(headline=run.subject, state=State(run.result.word), sections=(Section(blocks=(lines,)),))
@@ -246,7 +246,7 @@ def _chart(points: Sequence[TrendPoint], source: Source) -> Plot:
 
 def _dot(place: int, one: TrendPoint, source: Source) -> Dot:
     day = datetime.fromtimestamp(one.at, UTC)
-    held = f", held to {one.reference:,.0f}" if one.reference else ""
+    held = f", compared with {one.reference:,.0f}" if one.reference else ""
     rate, times = f"{one.tokens_per_s:,.0f} tokens/s", counted(one.num_measurements, "measurement")
     return Dot(
         x=place,
@@ -298,7 +298,7 @@ def _runs(runs: Sequence[RetuneRun], points: Sequence[TrendPoint], total: int, s
 def _cells_of_run(run: RetuneRun, point: TrendPoint | None, source: Source, time_zone: str) -> Iterator[Cells]:
     yield Moment(run.request.due_at, time_zone)
     why = _TRIGGERS[run.request.trigger]
-    yield (why, Quiet(f"stands for {run.request.num_missed} more")) if run.request.num_missed else why
+    yield (why, Quiet(f"replaces {run.request.num_missed} missed runs")) if run.request.num_missed else why
     yield State(run.word)
     yield measured(point.tokens_per_s if point else None, "tokens/s", source=source, is_exact=True)
     yield Quantity(value=point.reference if point else None, unit="tokens/s", is_exact=True)
@@ -307,7 +307,7 @@ def _cells_of_run(run: RetuneRun, point: TrendPoint | None, source: Source, time
     if run.result:
         yield run.detail
     else:
-        yield Quiet("The run before was not finished." if run.request.is_skipped else "Under way.")
+        yield Quiet("The run before it was not finished." if run.request.is_skipped else "Under way.")
     yield Link(run.child_id, "sweeps", run.child_id, key=f"link-{run.id}") if run.child_id else None
 
 

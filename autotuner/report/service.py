@@ -62,7 +62,7 @@ def announcing_report(
         has_buttons: True if the reader may send a delivery again.
     """
     feeds = (Link("JSON", "api/v1/feed.json"), ",", Link("Atom", "api/v1/feed.atom"))
-    facts = ("Where outcomes are announced.", Quiet("· also as a feed:"), *feeds)
+    facts = ("Webhooks to which outcomes are announced.", Quiet("· also as a feed:"), *feeds)
     deliveries = [_deliveries(found, state, has_buttons=has_buttons)] if webhooks else []
     return Report(headline="Webhooks", facts=facts, sections=(_webhooks(webhooks, server), *deliveries))
 
@@ -110,7 +110,7 @@ def webhook_created_report(created: WebhookCreated) -> Report:
 
 def webhook_removed_report(removed: WebhookStanding) -> Report:
     """Return a report that confirms that a webhook and its deliveries are removed."""
-    return Report(headline=f"{removed.name} is forgotten, with its deliveries", sections=())
+    return Report(headline=f"{removed.name} is removed, with its deliveries", sections=())
 
 
 def answer_report(answer: WebhookAnswer) -> Report:
@@ -162,7 +162,7 @@ def _table_of(found: Listed[Delivery], *, has_buttons: bool = False) -> Table:
         for row, one in zip(rows, found.items, strict=True):
             row.append("" if one.state is DeliveryState.PENDING else _send_again(one))
     is_again = not has_buttons and any(one.state is DeliveryState.DEAD for one in found.items)
-    again = "; `autotuner webhook send-again ID` makes one anew" if is_again else ""
+    again = "; `autotuner webhook send-again ID` sends one again" if is_again else ""
     return Table(
         columns=columns,
         rows=rows,
@@ -220,9 +220,7 @@ def tokens_report(tokens: Sequence[Token], *, now: float) -> Report:
 
 def _cells_of_token(one: Token, now: float) -> tuple[Cells, ...]:
     counts = one.is_valid(now)
-    revoke = Button(
-        words="Take back", path=f"tokens/{one.id}/revoke", says=f"Take back the token {one.id} of {one.name}"
-    )
+    revoke = Button(words="Take back", path=f"tokens/{one.id}/revoke", says=f"Revoke the token {one.id} of {one.name}")
     return (
         (one.name, Quiet(one.id)),
         one.scope.value,
@@ -252,13 +250,13 @@ def _limits(quota: Quota) -> Iterator[str]:
 
 def token_created_report(created: TokenCreated) -> Report:
     """Return the report of a new token with its secret text, which is shown only here."""
-    told = f"{created.token.name} may {created.token.scope.value}, by this token, which is not shown again:"
+    told = f"The token of {created.token.name} has the scope {created.token.scope.value}. It is not shown again:"
     return Report(headline=told, sections=(Section(blocks=(Code(created.text),)),))
 
 
 def token_revoked_report(revoked: Token) -> Report:
     """Return a report that confirms that an API token is revoked."""
-    return Report(headline=f"the token {revoked.id} of {revoked.name} counts no more", sections=())
+    return Report(headline=f"the token {revoked.id} of {revoked.name} is revoked", sections=())
 
 
 # ------------------------------------------------------------------ the audit log
@@ -284,8 +282,8 @@ def audit_report(found: Listed[AuditEntry], caller: str = "") -> Report:
         columns=columns,
         rows=[_cells_of_entry(one, place) for place, one in enumerate(found.items)],
         caption=f"{num_in_all(found.total, 'entry', 'entries')}, newest first",
-        if_empty="Nothing was changed or refused yet. A request that starts, changes or ends something is listed here, "
-        "and so is one that was refused. What only looks or predicts is not.",
+        if_empty="Nothing was changed or refused yet. The list has every request that starts, changes or ends "
+        "something, and every refused request. It does not have requests that only read or predict.",
     )
     pager = Pager.of(
         "audit",
@@ -299,7 +297,7 @@ def audit_report(found: Listed[AuditEntry], caller: str = "") -> Report:
     )
     return Report(
         headline=f"Audit log of {caller}" if caller else "Audit log",
-        facts=("Who changed what, and who was refused.",),
+        facts=("Changes by each caller, and refused requests.",),
         sections=(Section(blocks=(whose, table, pager) if caller else (table, pager)),),
     )
 
@@ -336,7 +334,7 @@ def running_report(
         workers: The workers that sent a heartbeat within a day.
     """
     facts = (
-        "Engines run trials; workers run sweeps and ask engines for trials. Asked just now.",
+        "Engines run trials. Workers run sweeps, and ask engines to run trials. This is the present state.",
         Quiet("·"),
         Link("ask again", "engines"),
     )
@@ -374,7 +372,10 @@ def _cells_of_engine(one: EngineStanding) -> Iterator[Cells]:
 
 def _workers(workers: Sequence[WorkerStanding]) -> Iterator[Block]:
     if not workers:
-        none = "No worker has sent a heartbeat within a day: sweeps wait. Start one beside the devices:"
+        none = (
+            "No worker has sent a heartbeat within a day, so sweeps wait. Start a worker on the machine with the "
+            "devices:"
+        )
         yield Lines(items=(none,), is_list=False)
         yield Code("autotuner worker")
         return
@@ -411,20 +412,20 @@ def trainers_report(trainers: Sequence[TrainerOffer]) -> Report:
     """Return the report of all registered trainers, with the options that a sweep may search and the fixed ones."""
     columns = (
         Column("trainer", is_number=False),
-        Column("told in words of", is_number=False),
+        Column("configuration format", is_number=False),
         Column("predicted as", is_number=False),
         Column("a sweep may search", is_number=False, may_wrap=True),
-        Column("decided by its own code", is_number=False, may_wrap=True),
+        Column("set by its own code", is_number=False, may_wrap=True),
     )
     table = Table(
         columns=columns,
         rows=[tuple(_cells_of_trainer(one)) for one in trainers],
-        if_empty="No trainer is registered. Whoever runs this service registers commands in a file that "
-        "`AUTOTUNER_TRAINERS` names; a sweep then tries layouts on your own training loop.",
+        if_empty="No trainer is registered. The operator of this service registers trainers in the file that "
+        "`AUTOTUNER_TRAINERS` names. A sweep can then try layouts with your own training loop.",
     )
     return Report(
         headline="Trainers",
-        facts=("What runs as a trial: our own decoder, unless a sweep names one of these.",),
+        facts=("Trainers that run trials. A sweep that names none of them trains the built-in decoder.",),
         sections=(Section(blocks=(table,) if trainers else (table, Code(_REGISTERED))),),
     )
 

@@ -34,8 +34,8 @@ from autotuner.report.words import num_in_all, number, sentence
 from autotuner.search.planning.optimizer_study import StudyEnd, StudyLimit
 
 _NONE = (
-    "No study yet. Once a layout is chosen, a study trains it with one optimizer after another, and tells which comes "
-    "to a target loss soonest and for the least:"
+    "No study yet. After you have chosen a layout, a study trains it with one optimizer after another, and finds the "
+    "optimizer that reaches a target loss soonest and with the fewest accelerator-hours:"
 )
 
 _MOST_POINTS = 160
@@ -105,14 +105,14 @@ def study_report(study: StudyRun, *, has_buttons: bool = False) -> Report:
         sections.append(Section(title="Best settings", blocks=(_settings(best),), id="best"))
     if curves := _curves(study):
         note = (
-            f"Mean over {request.window_sequences} sequences that the model had not seen. Green: beaten by none in "
-            "time and accelerator-hours; black: at the target too; pale: not."
+            f"Mean over {request.window_sequences} sequences that the model had not seen. Green: no other candidate is "
+            "better in both time and accelerator-hours. Black: reached the target too. Pale: did not reach it."
         )
         sections.append(
             Section(title="Loss over training time", blocks=(curves,), note=note, id="curves", is_half=True)
         )
     if front := _front(study):
-        note = "Every candidate at the target; the numbered ones are beaten by none in both."
+        note = "Every candidate that reached the target. For the numbered ones, no other candidate is better in both."
         title = "Time against accelerator-hours"
         sections.append(Section(title=title, blocks=(front,), note=note, id="front", is_half=True))
     if study.trials:
@@ -133,11 +133,11 @@ def candidate_line(trial: OptimizerTrial) -> str:
 def _ended(trial: OptimizerTrial) -> str:
     """Return how a candidate ended, or why it waits; empty if neither applies."""
     if trial.reached is not None:
-        return f"at the target after {trial.reached.num_steps} steps"
+        return f"reached the target after {trial.reached.num_steps} steps"
     if trial.pruned is not None:
         return prune_in_words(trial.pruned)
     if trial.state is TrialState.COMPLETE:
-        return f"not at the target after {trial.curve.num_samples} sequences"
+        return f"did not reach the target within {trial.curve.num_samples} sequences"
     return "cancelled by request" if trial.state is TrialState.CANCELLED else trial.detail
 
 
@@ -161,7 +161,7 @@ def end_in_words(end: StudyEnd, request: OptimizerStudyRequest) -> str:
             why = f"{end.accelerator_hours:.3g} of {request.budget.accelerator_hours:g} accelerator-hours are spent"
         case StudyLimit.CANDIDATES:
             why = f"{end.num_tried} candidates were tried"
-    return f"{why}, and {end.num_reached or 'none'} came to the target"
+    return f"{why}, and {end.num_reached or 'none'} reached the target"
 
 
 def _facts(study: StudyRun) -> Iterator[Cell]:
@@ -174,7 +174,7 @@ def _facts(study: StudyRun) -> Iterator[Cell]:
 
 
 def _standing(study: StudyRun, *, has_buttons: bool) -> Iterator[Block]:
-    asked = [] if not study.is_cancel_requested or study.state.is_finished else ["It was asked to end."]
+    asked = [] if not study.is_cancel_requested or study.state.is_finished else ["It is being cancelled."]
     if said := [*asked, *([sentence(study.detail)] if study.detail else [])]:
         yield Lines(items=said, is_list=False)
     yield tuple(_figures(study, has_buttons=has_buttons))
@@ -222,7 +222,7 @@ def _settings(best: Sequence[OptimizerTrial]) -> Table:
         Column("time"),
         Column("accelerator-hours"),
     )
-    caption = "None comes to the target both sooner and with fewer accelerator-hours than these."
+    caption = "No other candidate reaches the target both sooner and with fewer accelerator-hours."
     pairs = [(trial, trial.reached) for trial in best if trial.reached is not None]
     return Table(columns=columns, rows=[_cells_of_settings(*pair) for pair in pairs], caption=caption)
 

@@ -104,13 +104,15 @@ def _history(points: Sequence[TrialPoint], source: Source, gain: float | None) -
         )
         for position, point, more in raised
     ]
-    table = Table(columns=columns, rows=rows, name="Trials that raised the best", is_compact=True)
-    summary = f"{counted(len(raised), 'trial')} raised the best, as a table"
+    table = Table(columns=columns, rows=rows, name="Trials that improved the best result", is_compact=True)
+    summary = f"{counted(len(raised), 'trial')} improved the best result, as a table"
     has_band = any(point.expected_gain is not None for point in points)
     return Section(
         title="Best MFU so far",
         id="history",
-        note="The band is what one more trial was expected to gain; where it closes, a sweep ends." if has_band else "",
+        note="The band is the expected gain of one more trial. When it is close to zero, a sweep ends."
+        if has_band
+        else "",
         blocks=(*([chart] if chart else []), Folded(summary=summary, id="history-numbers", blocks=(table,))),
         is_half=True,
     )
@@ -141,8 +143,10 @@ def _front(
         for point in best
     ]
     table = Table(columns=columns, rows=rows, name="The front", is_compact=True)
-    far = f"The limit of a rank, {number(limit_bytes, 'bytes')}, lies far to the right."
-    summary = f"The front as a table: {counted(len(best), 'layout')} that none beats with no more memory"
+    far = f"The memory limit of a rank, {number(limit_bytes, 'bytes')}, is outside the picture on the right."
+    summary = (
+        f"The Pareto front as a table: {counted(len(best), 'layout')}; no layout is faster with the same memory or less"
+    )
     return Section(
         title="MFU against memory",
         id="front",
@@ -164,13 +168,13 @@ def _parallel(points: Sequence[TrialPoint], choices: Choices) -> Iterator[Sectio
     chart, left_out = parallel(points, choices)
     if chart is not None:
         hidden = f" Not shown: {', '.join(left_out)}." if left_out else ""
-        note = f"A line per trial; the best is green.{hidden}"
-        yield Section(title="All choices at once", id="parallel", note=note, blocks=(chart,))
+        note = f"Each line is a trial; the best trial is green.{hidden}"
+        yield Section(title="All options in one picture", id="parallel", note=note, blocks=(chart,))
 
 
 def _mattered(choices: Choices, source: Source, sweep_id: str) -> Section:
     found = [one for one in choices.effects if one.num_pairs]
-    note = "Pairs of trials that differ in one choice: throughput gained by the change, median and range."
+    note = "Pairs of trials that differ only in one option: gain in throughput by the change, median and range."
     return Section(
         title="What mattered",
         id="mattered",
@@ -183,7 +187,7 @@ def _effects(found: Sequence[PairEffect], source: Source, sweep_id: str) -> Iter
     shown = found[:_MOST_EFFECTS]
     chart = effects(shown)
     if chart is None:
-        yield Notice(words="No two trials with a result differ in one choice alone yet.")
+        yield Notice(words="No two trials with a result differ only in one option yet.")
         return
     yield chart
     if len(found) > len(shown):
@@ -208,11 +212,12 @@ def _importance(choices: Choices) -> Iterator[Block]:
     chart = importance(choices)
     if chart is not None:
         explained = choices.explained
-        together = "" if explained is None else f"; all choices together explain {percent(explained)}"
+        together = "" if explained is None else f"; all options together explain {percent(explained)}"
         yield Lines(
             items=(
-                f"How much each choice explains of the differences in throughput between {choices.num_ranked} trials: "
-                f"the band goes from what nothing else explains to what the choice explains by itself{together}",
+                f"Share of the differences in throughput between {choices.num_ranked} trials that each option "
+                "explains. The band begins at the share that only this option explains, and ends at the share that it "
+                f"explains by itself{together}",
             ),
             is_quiet=True,
         )
@@ -222,8 +227,8 @@ def _importance(choices: Choices) -> Iterator[Block]:
 def _calibration(points: Sequence[TrialPoint], source: Source, accuracy: Accuracy) -> Section:
     chart = agreement(points, source)
     meant = (
-        "On the dashed line they were; the band is their usual 80 % interval, the whisker the 95 % interval of what "
-        f"was {source}."
+        "On the dashed line, the prediction was right. The band is the usual 80 % interval of predictions, and the "
+        f"whisker is the 95 % interval of the {source} value."
     )
     return Section(
         title="Were the predictions right?",

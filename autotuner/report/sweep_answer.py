@@ -152,7 +152,7 @@ def _advice(found: Answer, *, is_finished: bool) -> str:
 
 def _remarks(found: Answer) -> Iterator[str]:
     if found.best.estimate:
-        yield f"{sentence(estimate_in_words(found.best.estimate))} Never measured at this size."
+        yield f"{sentence(estimate_in_words(found.best.estimate))} It was not measured at this size."
     elif found.best.source == "simulated":
         yield "Simulated: nothing ran."
     if found.gate is not None:
@@ -234,7 +234,7 @@ def _of_space(found: Answer, request: SweepRequest, prospects: Prospects) -> Ite
 def _rivals(found: Answer, sweep_id: str) -> Table:
     columns = (Column("gain"), Column("over", is_number=False, may_wrap=True))
     rows = [(_gain(one, found.best.source), _rival(one, found.best, sweep_id)) for one in found.rivals[:_NUM_RIVALS]]
-    return Table(columns=columns, rows=rows, is_compact=True, if_empty="Nothing else has a rank yet.")
+    return Table(columns=columns, rows=rows, is_compact=True, if_empty="No other layout has a rank yet.")
 
 
 def _gain(one: Rival, source: Source) -> Quantity:
@@ -264,7 +264,7 @@ def _place(one: Rival) -> str:
 
 def _why(why: Why | None, request: SweepRequest, sweep_id: str) -> Lines:
     if why is None:
-        return Lines(items=("With one layout measured there is nothing to compare yet.",), is_list=False)
+        return Lines(items=("Only one layout was measured, so there is nothing to compare yet.",), is_list=False)
     than = _place(why.rival)
     tie = ", a tie:" if why.rival.is_tie else ":"
     against: Cells = (Quiet("Compared with"), _link(than, sweep_id, why.rival.trial), tie)
@@ -276,16 +276,16 @@ def _reasons(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
     gain = why.rival.gain
     if why.faulty_step_s is not None:
         mine, theirs = map(format_seconds, why.faulty_step_s)
-        yield f"under the fault trace a step is predicted to take {mine} in the mean, that of {than} {theirs}"
+        yield f"under the fault trace, the mean step is predicted to take {mine}, and the mean step of {than} {theirs}"
     yield from _parts(why, request, than)
     if _is_another(why.predicted_gain, gain):
-        yield f"predicted was a gain of {signed(why.predicted_gain)}; {signed(gain)} was found"
+        yield f"the predicted gain was {signed(why.predicted_gain)}, and the trials found {signed(gain)}"
 
 
 def _parts(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
     where, gain, told = "" if why.faulty_step_s is None else "on healthy links ", why.rival.gain, why.parts_gain
     if told is not None and _is_another(told, gain) and (told * gain <= 0 or abs(told) < abs(gain) / 2):
-        found = f"by their sum the gain is {signed(told)}, by the whole step {signed(gain)}"
+        found = f"the sum of the parts gives a gain of {signed(told)}, the whole step a gain of {signed(gain)}"
         yield f"the {why.parts_are} parts of their steps do not explain it: {found}"
         return
     is_predicted = why.parts_are == "predicted"
@@ -293,9 +293,9 @@ def _parts(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
     if moved:
         yield f"{where}its {'step is predicted to spend' if is_predicted else f'{why.parts_are} step spends'} {moved}"
     elif is_predicted:
-        yield f"{where}no part of the step is predicted to differ by 1 % of it"
+        yield f"{where}no part of the step is predicted to differ by 1 % of the step time"
     else:
-        yield f"{where}no {why.parts_are} part of the step differs by 1 % of it"
+        yield f"{where}no {why.parts_are} part of the step differs by 1 % of the step time"
     saved = next((one.name for one in why.shifts if one.seconds < 0), "")
     if is_predicted and saved:
         layout = why.rival.layout
@@ -333,14 +333,14 @@ def front_report(found: SweepFront, source: Source | None = None, *, sweep_id: s
     """
     columns = (
         Column("trial", is_number=False),
-        Column("layout, and why it is on the front", is_number=False, may_wrap=True),
+        Column("layout, and why it is on the Pareto front", is_number=False, may_wrap=True),
         *(Column(metric.noun) for metric in found.metrics),
         Column("of the front"),
     )
     table = Table(
         columns=columns,
         rows=[tuple(_cells_of(one, found, source, sweep_id)) for one in found.points],
-        if_empty=f"No trial has a result that tells {listed([metric.noun for metric in found.metrics])} yet.",
+        if_empty=f"No trial has a value of {listed([metric.noun for metric in found.metrics])} yet.",
         name="The front",
     )
     blocks: list[Block] = [table]
@@ -350,7 +350,8 @@ def front_report(found: SweepFront, source: Source | None = None, *, sweep_id: s
         behind = Lines(items=tuple(map(sentence, _behind(found))))
         blocks.append(Folded(summary=f"{counted(len(found.behind), 'trial')} behind the front", blocks=(behind,)))
     return Report(
-        headline="What no other layout beats in everything", sections=(Section(id="trades", blocks=tuple(blocks)),)
+        headline="Layouts that no other layout beats in all metrics",
+        sections=(Section(id="trades", blocks=tuple(blocks)),),
     )
 
 
@@ -367,18 +368,18 @@ def _cells_of(point: FrontPoint, found: SweepFront, source: Source | None, sweep
 
 def _why_on_front(point: FrontPoint, num_trials: int) -> Iterator[str]:
     if num_trials == 1:
-        yield "the only trial so far that tells all of these"
+        yield "the only trial so far that has values of all these metrics"
         return
     if point.best_in:
         is_all = len(point.best_in) == len(point.values)
         what = "everything" if is_all else listed([metric.noun for metric in point.best_in])
         yield f"the best of {num_trials} in {what}"
     if point.is_knee:
-        yield "the nearest to the best of everything"
+        yield "the closest to the best value of every metric"
     for trade in point.trades:
         yield f"trial {trade.trial} has {_listed(trade.gains)} for {_listed(trade.costs)}"
     if point.num_beaten:
-        yield f"{point.num_beaten} other{'s are' if point.num_beaten > 1 else ' is'} better in nothing"
+        yield f"{point.num_beaten} other{'s are' if point.num_beaten > 1 else ' is'} not better in any metric"
 
 
 def _listed(changes: Sequence[Change]) -> str:
@@ -386,17 +387,17 @@ def _listed(changes: Sequence[Change]) -> str:
 
 
 def _notes(found: SweepFront) -> Iterator[str]:
-    yield f"first by {_weighed(found.profile) or 'what the sweep ranks by'}"
+    yield f"first by {_weighed(found.profile) or 'the objective of the sweep'}"
     if any(one.is_knee for one in found.points):
-        yield "the knee is nearest to the best of everything"
-    yield "of the front: the part of its hypervolume that it would lose without the trial"
+        yield "the knee is the layout closest to the best value of every metric"
+    yield "“of the front” is the share of the front's hypervolume that would be lost without the trial"
     if found.num_untold:
-        yield f"{found.num_untold} ranked trials do not tell some of it"
+        yield f"{found.num_untold} ranked trials have no value of some metric"
 
 
 def _behind(found: SweepFront) -> Iterator[str]:
     for one in found.behind[:_NUM_BEHIND]:
-        unsure = "; within the intervals of both it may belong to the front" if one.may_belong else ""
+        unsure = "; within the uncertainty of both trials, it may belong to the front" if one.may_belong else ""
         yield f"trial {one.trial} is behind trial {one.by}, which has {_listed(one.changes)}{unsure}"
     if (left := len(found.behind) - _NUM_BEHIND) > 0:
         yield f"{left} more are behind the front"

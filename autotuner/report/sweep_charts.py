@@ -166,7 +166,7 @@ def _failure(trial: Trial) -> str:
     return (
         "no rank: it failed its convergence gate"
         if trial.gate is not None
-        else "no rank: no convergence gate passed it"
+        else "no rank: it did not pass a convergence gate"
     )
 
 
@@ -385,8 +385,8 @@ def _metric_front(trials: Mapping[int, TrialPoint], found: SweepFront, column: i
     steps = front([*behind, *shown], least_x=False)  # the others are on the front for a third metric
     return Plot(
         says=(
-            f"{upward.noun} against {across.noun}: {len(every)} layouts with a result; "
-            f"{len(shown)} of them no other beats in everything."
+            f"{upward.noun} against {across.noun}: {len(every)} layouts with a result; {len(shown)} of them are on the "
+            "Pareto front."
         ),
         x=x,
         y=y,
@@ -537,7 +537,7 @@ def importance(found: Choices, most: int = 8) -> Intervals | None:
     if not rows:
         return None
     axis = Axis(title="share explained", unit="share", low=0.0, high=max(0.1, *(row.high for row in rows)))
-    says = "Share of the differences in throughput that each choice explains."
+    says = "Share of the differences in throughput that each option explains."
     return Intervals(says=says, x=axis, rows=rows, is_banded=True)
 
 

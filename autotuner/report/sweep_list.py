@@ -70,8 +70,8 @@ def sweep_list_report(listed: ListPage, troubles: Sequence[Trouble], now: float)
 def _list(listed: ListPage, now: float) -> tuple[Block, ...]:
     if not listed.sweeps:
         if not listed.without:
-            return (Lines(items=(("This page lies behind the last sweep.", Link("To the first page", "")),)),)
-        none = Lines(items=("No sweep matches. Leave out what asks for too much:",), is_list=False)
+            return (Lines(items=(("This page is after the last sweep.", Link("To the first page", "")),)),)
+        none = Lines(items=("No sweep matches all filters. Remove one of them:",), is_list=False)
         return (none, Choices(name="Ask for less", links=[(link, False) for link in listed.without]))
     shown = [column for column in _COLUMNS if listed.has_owners or column.name != "owner"]
     rows = [tuple(_row(sweep, now, has_owner=listed.has_owners)) for sweep in listed.sweeps]

@@ -54,8 +54,8 @@ def sweep_preview_report(request: SweepRequest, found: SweepPreview, *, looks_on
         *([links] if links else []),
         Section(title="How many layouts the sweep would search", is_silent=True, blocks=(_funnel(found, limit),)),
         Section(
-            title="Why the others fall out",
-            note="With the first example of each."
+            title="Why other layouts are excluded",
+            note="Each rule has its first example."
             if found.sieved
             else "There are too many combinations to count them rule by rule; choose fewer values to see it.",
             blocks=(_outfall(found, limit),),
@@ -68,9 +68,7 @@ def sweep_preview_report(request: SweepRequest, found: SweepPreview, *, looks_on
         ]
         sections.append(Section(title="Outside the space", blocks=(Lines(items=said),)))
     if table.caveats:
-        caveats = Folded(
-            summary="What to know of the prediction", blocks=(Lines(items=caveats_in_words(table.caveats)),)
-        )
+        caveats = Folded(summary="Notes on the prediction", blocks=(Lines(items=caveats_in_words(table.caveats)),))
         sections.append(Section(blocks=(caveats,)))
     return Report(headline=_headline(found), sections=sections)
 
@@ -102,7 +100,7 @@ def _best(best: PredictedLayout, unchanged: PredictedLayout | None, limit: str) 
         Table(columns=columns, rows=rows, is_compact=True, name="The best by prediction"),
     ]
     if unchanged is not None:
-        blocks.append(Lines(items=(f"Best without a change of the mathematics: {_mfu(unchanged)} MFU",), is_quiet=True))
+        blocks.append(Lines(items=(f"Best numerically equivalent layout: {_mfu(unchanged)} MFU",), is_quiet=True))
     return Section(title="Predicted best, nothing was measured", id="predicted-best", blocks=blocks)
 
 
@@ -130,7 +128,7 @@ def _funnel(found: SweepPreview, limit: str) -> Table:
     rows.append(("legal, a trial can run them", f"{table.num_legal:,}"))
     rows.append((f"predicted to fit in {limit}", f"{table.num_fitting:,}"))
     if found.proxy_trials:
-        rows.append(("that a trial on the smaller cluster stands for", f"{found.proxy_trials.num_layouts:,}"))
+        rows.append(("that a trial on the smaller cluster can represent", f"{found.proxy_trials.num_layouts:,}"))
     columns = (Column("", is_number=False, may_wrap=True), Column(""))
     return Table(columns=columns, rows=rows, is_compact=True)
 

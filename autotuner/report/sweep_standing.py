@@ -68,9 +68,9 @@ def _headline(sweep: SweepStanding, now: float) -> Iterator[str]:
     elif sweep.waiting:
         yield waiting_in_words(sweep.waiting, (), now)
     elif sweep.pause_requested:
-        yield "it pauses as soon as its trial has stopped"
+        yield "it pauses as soon as its running trial has stopped"
     elif sweep.state is RunState.PAUSED:
-        yield f"`autotuner resume {sweep.id}` has it go on"
+        yield f"`autotuner resume {sweep.id}` continues it"
 
 
 def _where(sweep: SweepStanding) -> str:

@@ -159,8 +159,8 @@ def _failed(groups: Sequence[FailureGroup], trials: Sequence[Trial], sweep_id: s
 def _shared(group: FailureGroup) -> str:
     num = len(group.trials)
     said = [
-        f"{one.num_failed} of {num} have {choice_in_words(one.choice, one.value)}, {one.num_ran} of the "
-        f"{group.num_ran} that ran"
+        f"{one.num_failed} of the {num} failed trials have {choice_in_words(one.choice, one.value)}, and {one.num_ran} "
+        f"of the {group.num_ran} trials that ran have it"
         for one in group.shared
     ]
     said = [*decisive(group), *said] or [group.trials[0].message]
@@ -186,9 +186,9 @@ def decisive(group: FailureGroup) -> Iterator[str]:
             fitting = f"; {group.num_fitting} of {len(group.trials)} were predicted to fit" if group.num_fitting else ""
             yield f"predicted to need {' to '.join(ends)} of {format_bytes(limit)}{fitting}"
         case "s":
-            steps = "the fewest steps of the slowest of them are predicted to take"
+            steps = "the smallest number of steps of the slowest layout is predicted to take"
             needed = "" if found.most is None else f"; {steps} {format_duration(found.most)}"
-            yield f"no end after {format_duration(limit)}{needed}"
+            yield f"not complete after {format_duration(limit)}{needed}"
         case "attempts":
             yield f"started up to {found.most or 1:.0f} times"
 
@@ -201,7 +201,7 @@ def way_out(group: FailureGroup) -> str:
         case FailureKind.TIMEOUT:
             return _more_time(group)
         case FailureKind.INTERRUPTED | FailureKind.INFRASTRUCTURE:
-            return "run them again once the machines are back; nothing is held against their layouts"
+            return "run them again when the machines are back; the failures say nothing about their layouts"
         case _:
             said = ("read the log of the rank that died first", _that_ran(group.way_out))
             return "; ".join(filter(None, said))
@@ -218,11 +218,14 @@ def _that_ran(out: WayOut) -> str:
 
 def _more_memory(group: FailureGroup) -> str:
     """Return advice for a sweep in which everything ran out of memory, with the least amount that a layout lacked."""
-    found, most = group.decisive, "let more be recomputed or sharded, or use more ranks"
+    found, most = group.decisive, "use more recomputation, more sharding or more ranks"
     lacks = (found.least or 0.0) - (found.limit or 0.0) if found else 0.0
     if lacks <= 0:
-        return f"nothing of the sweep ran; {most}"
-    return f"nothing of the sweep ran; the least of them, {group.way_out.died}, lacks {format_bytes(lacks)}: {most}"
+        return f"no trial of the sweep ran; {most}"
+    return (
+        f"no trial of the sweep ran; the layout that needs least memory, {group.way_out.died}, needs "
+        f"{format_bytes(lacks)} more than there is: {most}"
+    )
 
 
 def _more_time(group: FailureGroup) -> str:
@@ -231,7 +234,9 @@ def _more_time(group: FailureGroup) -> str:
         return f"set the timeout_s of trials to {group.way_out.timeout_s:,.0f}, or take fewer steps"
     if group.decisive is None or group.decisive.most is None:
         return "give trials more time, or take fewer steps"
-    return "their steps need less: something hangs, which the log of the rank that was heard of last may tell"
+    return (
+        "their steps are predicted to need less time, so something hangs: read the log of the rank that reported last"
+    )
 
 
 def _logs(group: FailureGroup, logs: Mapping[str, str], place: int, sweep_id: str) -> Folded:
@@ -294,7 +299,7 @@ def why(trial: Trial, said: str = "") -> str:
     if trial.stopped and trial.stopped.detail:
         return trial.stopped.detail
     if trial.state is TrialState.PRUNED:
-        return "its first steps were already too slow"
+        return "its first steps were too slow"
     is_looked_at = trial.ran_measurement is not None and trial.gate is None and bool(said)
     return said if is_looked_at else unranked_in_words(trial) or said
 
@@ -353,16 +358,17 @@ def compared(
         return None
     said = findings_in_words(found, is_simulated=source == "simulated")
     nothing = (
-        "Nothing ran yet; the layout in use is measured first."
+        "No trial ran yet; the layout in use is measured first."
         if challenge.incumbent
-        else "Nothing is compared yet; the best that is found runs again beside the baseline."
+        else "Nothing is compared yet; the best layout that the search finds runs again, and is compared with the "
+        "baseline."
     )
     blocks: list[Block] = [Lines(items=[*map(sentence, said)] or [nothing], is_list=False)]
     rows: list[Sequence[Cells]] = []
     if baseline := challenge.baseline:
         rates = tuple(rate for group in baseline for rate in group.rates)
         mfu = sum(group.mfu for group in baseline) / len(baseline)
-        rows.append(_runs(f"Baseline of {counted(len(baseline), 'sitting')}", None, rates, mfu, source))
+        rows.append(_runs(f"Baseline of {counted(len(baseline), 'session')}", None, rates, mfu, source))
     if found.runs:
         rows.append(_group("In use, now" if challenge.incumbent else "Best found", found.measured, found.runs, source))
     if found.challenger_runs:
@@ -371,7 +377,7 @@ def compared(
         blocks.append(_runs_table(rows, source))
     repeats = [one for one in trials if is_repeat(one)]
     if repeats:
-        summary = f"{counted(len(repeats), 'run')} of layouts that had run before"
+        summary = f"{counted(len(repeats), 'repeated run')} of layouts"
         blocks.append(Folded(summary=summary, id="repeats", blocks=(_repeats(repeats, source),)))
     return Section(title="Compared", id="compared", blocks=blocks)
 
@@ -385,7 +391,7 @@ def _runs_table(rows: Sequence[Sequence[Cells]], source: Source) -> Table:
         Column("least"),
         Column("most"),
     )
-    caption = "Every run of a layout that is compared; the one by which it was found to be the best is not among them."
+    caption = "All runs of the compared layouts, without the run in which the search found the best layout."
     return Table(columns=columns, rows=rows, caption=caption, source=source)
 
 
@@ -416,12 +422,12 @@ def long_shot_in_words(shot: LongShot, raised: str) -> str:
         shot: Probabilities and expected gains because of which the search proposed the layout.
         raised: Name of the value that a trial may raise: ``best MFU``.
     """
-    chance = f"only {percent(shot.fit_probability)} likely to fit in memory, and tried since"
+    chance = f"only {percent(shot.fit_probability)} likely to fit in memory; it is tried because"
     if shot.likely_gain is None:
-        return f"{chance} no untried layout has an even chance"
+        return f"{chance} no untried layout is more likely to fit than not"
     gain = "" if math.isinf(shot.expected_gain) else f" by {_gain(shot.expected_gain)}"
-    likely = f"a layout with an even chance by {_gain(shot.likely_gain)} at most"
-    return f"{chance} it is expected to raise the {raised}{gain} all the same; {likely}"
+    likely = f"a layout that is more likely to fit than not by {_gain(shot.likely_gain)} at most"
+    return f"{chance} it is nevertheless expected to raise the {raised}{gain}; {likely}"
 
 
 def memory_in_words(belief: MemoryBelief) -> str:
@@ -429,9 +435,9 @@ def memory_in_words(belief: MemoryBelief) -> str:
 
     Example: ``peaks are now believed to be 1.06 x the predicted ones …``.
     """
-    peaks = f"peaks are now believed to be {belief.factor:.2f} x the predicted ones"
-    interval = f"8 of 10 layouts within {belief.low:.2f} to {belief.high:.2f} x"
-    left = f"{belief.num_likely:,} of {belief.num_untried:,} untried layouts have at least an even chance to fit"
+    peaks = f"memory peaks are now estimated as {belief.factor:.2f} x the predicted ones"
+    interval = f"8 of 10 layouts between {belief.low:.2f} and {belief.high:.2f} x"
+    left = f"{belief.num_likely:,} of {belief.num_untried:,} untried layouts are more likely to fit than not"
     return f"{peaks}, {interval}; {left}"
 
 

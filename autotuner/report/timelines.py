@@ -107,7 +107,7 @@ def _caption(
         said.append(f"Predicted by the schedule simulator; {alike} does the same.")
     lanes = [lane.pipeline_rank for lane in main.ranks]
     if lanes[-1] - lanes[0] >= len(set(lanes)):
-        said.append(f"Shown are the first and the last {len(set(lanes)) // 2} pipeline ranks.")
+        said.append(f"The picture has the first and the last {len(set(lanes)) // 2} pipeline ranks.")
     if idle_s > _LEAST_IDLE * main.step_s:
         said.append(f"Idle: {format_seconds(idle_s)} of {format_seconds(main.step_s)}, mean of the lanes.")
     if predicted is not None and abs(predicted.apart) > _APART:
@@ -178,7 +178,7 @@ def cost_in_words(found: LinkTimelines) -> Iterator[str]:
     longer = slow.step_s / healthy.step_s - 1
     said = f"With {'; '.join(map(link_in_words, found.links))}, the step is predicted to take"
     if abs(longer) < _APART:
-        yield f"{said} {format_seconds(slow.step_s)}, as long as with healthy links."
+        yield f"{said} {format_seconds(slow.step_s)}, as long as with links without faults."
     else:
         than = f"{percent(abs(longer))} {'more' if longer > 0 else 'less'}"
         yield f"{said} {format_seconds(slow.step_s)} instead of {format_seconds(healthy.step_s)}, {than}."
@@ -186,13 +186,13 @@ def cost_in_words(found: LinkTimelines) -> Iterator[str]:
         if delay_s and found.added_s > 0:
             yield f"That is {found.added_s / delay_s:.2g} times the delay of one message."
     if not found.hops:
-        yield "No neighbouring stages send over it."
+        yield "No two neighbouring stages send data over it."
     elif found.messages:
         late = sum(one.is_late for one in found.messages)
-        yield f"{late or 'None'} of {len(found.messages)} messages over it {'is' if late == 1 else 'are'} waited for."
+        yield f"Ranks wait for {late or 'none'} of {len(found.messages)} messages over it."
     if found.held_up is not None:
         stage, held_s = found.held_up.pipeline_rank, found.held_up.added_s
-        yield f"Sends stand in the way of other work: stage {stage} waits {format_seconds(held_s)} for its own."
+        yield f"Sends delay other work: stage {stage} waits {format_seconds(held_s)} until its own sends are done."
 
 
 def _link_table(
@@ -210,7 +210,7 @@ def _link_table(
         under = "slow" if found.is_measured_slow else "healthy"
         rows.append([f"{under} links, measured", *_times(found.measured, fields, "measured")])
     columns = (Column("mean of the ranks", is_number=False), Column("step"), *(Column(name) for _, name in parts))
-    return Table(columns=columns, rows=rows, name="What the slow links add, table", is_compact=True)
+    return Table(columns=columns, rows=rows, name="Time that the slow links add, table", is_compact=True)
 
 
 def _mean_s(step: StepTimeline, field: str) -> float:
@@ -230,12 +230,12 @@ def _added(healthy: StepTimeline, slow: StepTimeline, fields: Sequence[str]) -> 
 
 
 def _link_caption(found: LinkTimelines) -> str:
-    said = ["All steps stand on one axis; the dashed line is where the step ends with healthy links."]
+    said = ["All steps have the same time axis. The dashed line is the end of the step with links without faults."]
     if found.messages:
-        said.append("Slanted lines are what passes the slow link, from send to receive.")
+        said.append("Slanted lines are messages over the slow link, from send to receive.")
     if found.stretch is not None:
         last = found.stretch.first_step + found.stretch.num_steps - 1
-        said.append(f"Of the fault trace it is the worst stretch, steps {found.stretch.first_step} to {last}.")
+        said.append(f"This is the worst part of the fault trace, steps {found.stretch.first_step} to {last}.")
     if found.measured is not None and not found.is_measured_slow:
         said.append("The measured step was recorded before the trace began.")
     return " ".join(said)

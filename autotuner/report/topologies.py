@@ -37,18 +37,22 @@ def network_said(network: Network | None) -> Iterator[str]:
     elif not network.tiers:
         yield "one switch joins all nodes"
     for place, tier in enumerate(network.tiers):
-        passes = "all that they send" if tier.oversubscription == 1 else f"1/{tier.oversubscription:g} of it"
-        late = f", {format_seconds(tier.latency_s)} later than below" if tier.latency_s else ""
-        above = f", which passes up {passes}" if place < len(network.tiers) - 1 or tier.oversubscription > 1 else ""
+        share = "all" if tier.oversubscription == 1 else f"1/{tier.oversubscription:g}"
+        late = f", with {format_seconds(tier.latency_s)} more latency than the tier below" if tier.latency_s else ""
+        above = (
+            f", which passes {share} of their data to the next tier"
+            if place < len(network.tiers) - 1 or tier.oversubscription > 1
+            else ""
+        )
         yield f"{tier.name}: {tier.nodes_per_switch:,} nodes below a switch{above}{late}"
     if network.num_rails > 1:
         yield f"{network.num_rails} rails: a lowest switch joins one port of each of its nodes, all ports of one rail"
     if network.ports_per_node is not None:
         yield f"the accelerators of a node share {network.ports_per_node} ports"
     if network.adds:
-        yield "its switches add what passes them (SHARP)"
+        yield "its switches add data that passes through them (SHARP)"
     if not network.adapts_routes and network.tiers:
-        yield "flows keep their ways (no adaptive routing), so that some meet by chance"
+        yield "each flow keeps its path (no adaptive routing), so some flows share a link by chance"
 
 
 def wiring_said(wiring: Wiring | None) -> Iterator[str]:
@@ -85,7 +89,7 @@ def _inside(cluster: Cluster) -> Iterator[str]:
     for (name, rate, source), sizes in groupby(halves, key=lambda ranks: _link(cluster, ranks)):
         same = list(sizes)
         which = f"{same[0]}" if len(same) == 1 else f"{same[0]} to {same[-1]}"
-        shared = " for all that cross at once" if source and name.endswith("between sockets") else ""
+        shared = " shared by all transfers at the same time" if source and name.endswith("between sockets") else ""
         yield f"groups of {which} neighbours in a node are limited by {name}, {rate}{shared}"
 
 
@@ -100,7 +104,7 @@ def _between(cluster: Cluster) -> Iterator[str]:
         return
     if network.ports_per_node:
         port *= min(1.0, network.ports_per_node / cluster.accelerators_per_node)
-    yield f"a rank sends {format_rate(port, 'B/s')} to another node where all ranks send"
+    yield f"a rank sends {format_rate(port, 'B/s')} to another node while all ranks send"
     thinned = accumulate((tier.oversubscription for tier in network.tiers), mul)
     for tier, thinner in zip(network.tiers, thinned, strict=True):
         if tier.nodes_per_switch < cluster.num_nodes and thinner > 1:

@@ -181,7 +181,7 @@ def _failure(result: TrialResult) -> Iterator[Block]:
         link = () if ran is None else (Link(f"Open trial {ran}", "trials", trial_id(result.sweep.id, ran)),)
         more += map(sentence, decisive(group))
         more.append((Strong("What to do:"), sentence(way_out(group)), *link))
-        more += [f"{len(group.trials)} trials of this sweep died of it."] if len(group.trials) > 1 else []
+        more += [f"{len(group.trials)} trials of this sweep failed for this reason."] if len(group.trials) > 1 else []
     cause = FAILURE_WORDS[failure.kind] if group else plain(failure.kind)
     yield Notice(words=(failure.message,), look="bad", title=cause.capitalize(), more=more)
     if failure.log_tail:
@@ -207,7 +207,7 @@ def _notices(result: TrialResult) -> Iterator[Block]:
         look: Literal["good", ""] = "good" if result.rank == 1 else ""
         yield Notice(words=_verdict(result.parts, result.explanation), look=look)
     else:
-        words = "A rule that is younger than this trial forbids its layout today, so nothing explains it."
+        words = "A newer rule forbids the layout of this trial, so there is no explanation of it."
         yield Notice(words=words, look="warn")
 
 
@@ -221,7 +221,7 @@ def _gate_notice(result: TrialResult) -> Iterator[Notice]:
     elif unranked and not trial.layout.is_emulated:
         yield Notice(words=unranked, look="warn")
     elif trial.gate is None:
-        words = ": the layout is not numerically equivalent, and nothing compared its losses."
+        words = ": the layout is not numerically equivalent, and its losses were not compared with a reference."
         yield Notice(words=(said, words), look="warn")
 
 
@@ -229,11 +229,11 @@ def _verdict(parts: TrialParts, explanation: Explanation) -> str:
     whose = "About the proxy trial: " if parts.is_small else ""
     lost = loss_in_words(parts.step if parts.step.rank is not None else parts.predicted_step)
     if not explanation.helpful:
-        return f"{whose}{lost} No single change that fits is predicted to save 1 %."
+        return f"{whose}{lost} No single change that fits in memory is predicted to save 1 % of the step time."
     first = explanation.helpful[0]
     saved = f"{100 * abs(first.saved_share):.1f} % {'less' if first.saved_share >= 0 else 'more'} step time"
     how = saved if abs(first.saved_share) >= 0.001 else "it fits more surely"
-    return f"{whose}{lost} Best single change, predicted: {changes_in_words(first.changes)}, {how}."
+    return f"{whose}{lost} Best predicted single change: {changes_in_words(first.changes)}, {how}."
 
 
 def _sources(result: TrialResult) -> Iterator[Cell]:
@@ -242,12 +242,15 @@ def _sources(result: TrialResult) -> Iterator[Cell]:
         num_trials = trial.estimate.full_size.num_proxy_trials
         corrected = f"corrected by all {num_trials} proxy trials of the sweep"
         said = estimate_in_words(trial.estimate).capitalize()
-        yield f"{said}, and {corrected}; never measured at this size, ± its 80 % interval."
+        yield f"{said}, and {corrected}; not measured at this size, ± is its 80 % interval."
     elif trial.ran_measurement is not None:
         if result.source == "simulated":
-            yield from (Strong("Simulated: nothing ran"), "; times come from the cost model with seeded noise.")
-        yield f"{result.source.capitalize()} values: ± the 95 % interval of the median step."
-    yield "Predicted values: made before the trial ran, ± their 80 % interval"
+            yield from (
+                Strong("Simulated: nothing ran"),
+                "; times come from the cost model with random noise (fixed seed).",
+            )
+        yield f"{result.source.capitalize()} values: ± is the 95 % interval of the median step."
+    yield "Predicted values: from before the trial, ± is their 80 % interval"
     if prediction.never_compared:
         names = ", ".join(prediction.never_compared)
         yield from (",", Strong(f"never compared with a measured run: {names}"))
@@ -340,18 +343,18 @@ def _neighbours(explanation: Explanation, explore: Mapping[str, str] | None) -> 
     table = Table(
         columns=columns,
         rows=[tuple(_cells_of_change(one, most, explanation.limit_bytes, explore)) for one in found],
-        if_empty="No single change that fits is predicted to save 1 %.",
+        if_empty="No single change that fits in memory is predicted to save 1 % of the step time.",
         is_compact=True,
     )
     blocks: list[Block] = [table]
     if found:
         effects = Lines(items=[alternative_in_words(one, explanation.prediction) for one in found])
-        blocks.append(Folded(id="effects", summary="What each change does to time and memory", blocks=(effects,)))
+        blocks.append(Folded(id="effects", summary="Effect of each change on time and memory", blocks=(effects,)))
     if explanation.illegal:
         refused = [*map(refusal_in_words, explanation.illegal)]
         summary = f"{counted(len(refused), 'change')} that cannot run"
         blocks.append(Folded(id="illegal", summary=summary, blocks=(Lines(items=refused),)))
-    note = "Predicted effect of a single change; the differences between neighbours are surer than each step time."
+    note = "Predicted effect of each single change. The differences are more certain than the step times themselves."
     return Section(id="changes", title="One step away", note=note, blocks=blocks)
 
 
@@ -412,8 +415,9 @@ def _known_from(trial: Trial, estimate: TrialEstimate) -> Table:
         if share >= 0.01
     ]
     caption = (
-        f"Parts of the full-size step by the cost model. The proxy trial ran {percent(whole.measured_share)} of it "
-        "unchanged; the rest is predicted, and corrected by all proxy trials."
+        "Parts of the full-size step from the cost model. The proxy trial (a smaller trial that stands for it) ran "
+        f"{percent(whole.measured_share)} of the step unchanged; the rest is predicted, and corrected by all proxy "
+        "trials."
     )
     columns = (Column("Part", is_number=False), Column("Share, predicted"), Column("Known from", is_number=False))
     return Table(columns=columns, rows=rows, caption=caption, is_compact=True)
@@ -431,7 +435,7 @@ def _how(result: TrialResult, found: Measurement) -> Section:
         times = (found.phases.forward_backward_s, found.phases.gradient_sync_s, found.phases.optimizer_s)
         whole, sync, update = map(format_seconds, times)
         words = f"forward and backward {whole}, waiting for gradients {sync}, optimizer {update}"
-        blocks.append(Lines(items=(f"Of the timed steps, each on its slowest rank: {words}.",), is_quiet=True))
+        blocks.append(Lines(items=(f"Phases of the timed steps, each on its slowest rank: {words}.",), is_quiet=True))
     elif not found.breakdown:
         blocks.append(Lines(items=("Steps of a registered trainer are timed as a whole.",), is_quiet=True))
     columns = (Column("Name", is_number=False), Column("Value", is_number=False, may_wrap=True))

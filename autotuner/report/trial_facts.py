@@ -129,7 +129,7 @@ def facts(measured: Measurement) -> dict[str, str]:
 
 def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.is_simulated:
-        yield "simulated", "nothing ran; these are times of the cost model, with seeded noise"
+        yield "simulated", "no trial ran; these are times of the cost model, with random noise (fixed seed)"
     yield "steps", _steps(measured)
     if measured.noise_floor is not None:
         yield "equal runs differ by", percent(measured.noise_floor)
@@ -147,7 +147,7 @@ def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.overlapped_share is not None:
         yield "reduced under backward", f"{percent(measured.overlapped_share)} of the bytes of gradients"
     if measured.compile_s:
-        yield "compilation", f"{format_seconds(measured.compile_s)}, before the steps that count"
+        yield "compilation", f"{format_seconds(measured.compile_s)}, before the measured steps"
     if measured.hfu > measured.mfu:
         yield "HFU", f"{100 * measured.hfu:.1f} %, with what is computed again"
     if measured.sync_payload_bytes is not None:
@@ -186,10 +186,10 @@ def unranked_in_words(trial: Trial) -> str:
     if trial.layout.is_emulated:
         return EMULATED
     if trial.gate is None and not trial.layout.needs_passed_gate:
-        return "its figures at full size are not estimated yet"
+        return "its values at full size are not estimated yet"
     if trial.gate is None:
         return (
-            f"{gate_in_words(GateOutcome.NOT_GATED)}: what sends less than its gradients, or clips them early, is "
-            "ranked once a gate has passed it, and none has looked at it"
+            f"{gate_in_words(GateOutcome.NOT_GATED)}: a layout that sends less than its whole gradients, or clips them "
+            "before the reduction, gets a rank only after it passed a convergence gate, and no gate ran for it"
         )
     return f"{gate_in_words(trial.gate.outcome)}: {trial.gate.detail}"

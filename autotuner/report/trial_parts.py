@@ -96,13 +96,13 @@ def step_section(of: Ran) -> Section:
 def _how_divided(step: StepParts, source: Source, found: Measurement | None) -> str:
     if step.rank is not None:
         return (
-            f"Measured on rank {step.rank}, which computes longest, in a step under the profiler after the timed ones. "
-            "Communication counts as far as it keeps the rank from computing."
+            f"Measured on rank {step.rank}, which computes longest, in a profiled step after the timed steps. "
+            "Communication is counted only while the rank does not compute."
         )
     if step.measured_s is not None:
         return (
-            f"{source.capitalize()} by phases of the timed steps, each on its slowest rank; what interrupts a pass "
-            "counts as part of the pass."
+            f"{source.capitalize()} by phases of the timed steps, each on its slowest rank; interruptions of a pass "
+            "count as part of the pass."
         )
     return "Only predicted: the steps were timed as a whole." if found else "Only predicted: nothing was measured."
 
@@ -187,7 +187,7 @@ def _kinds(explanation: Explanation) -> Folded:
     now = explanation.prediction
     step = quantity(predicted(now.step_time.total_s, "s", now.relative_error))
     caption = f"As predicted today: step {step}, MFU {quantity(mfu_quantity(now))}."
-    name = "The prediction by kind of work"
+    name = "Prediction by kind of work"
     table = Table(columns=columns, rows=rows, caption=caption, name=name, is_compact=True)
     return Folded(summary=f"{name}, and what limits each", id="kinds", blocks=(table,))
 
@@ -226,7 +226,7 @@ def memory_section(of: Ran) -> Section:
     peak, limit = format_bytes(_peak_bytes(fullest)), format_bytes(limit_bytes)
     says = f"Memory of {counted(len(stacks), 'pipeline stage')} by part, the fullest {peak} of {limit}"
     how = "is predicted" if fullest.measured_bytes is None else f"was {source}"
-    rule = f", the black rule is the {source} peak of the fullest rank" if is_measured else ""
+    rule = f", the black rule is the {source} peak memory of the rank that needs most" if is_measured else ""
     stands = _beside_limit(limit_bytes - _peak_bytes(fullest))
     name = names[stages.index(fullest)].capitalize()
     return Section(
@@ -293,7 +293,11 @@ def steps_section(trial: Trial) -> Section:
     """Return a section with the time of each step of a trial, which must have at least one step."""
     found = trial.ran_measurement
     whose = "Of the proxy trial. " if trial.scaled else ""
-    how = "The line is the median of the steps that count, the band its 95 % interval." if found else "As they come in."
+    how = (
+        "The line is the median of the measured steps, and the band is its 95 % interval."
+        if found
+        else "As they come in."
+    )
     blocks: list[Block] = [step_series(trial.steps, found)]
     if found and found.link_events:
         columns = (Column("step"), Column("what", is_number=False), Column("more", is_number=False, may_wrap=True))
@@ -420,7 +424,7 @@ def losses_section(trial: Trial, gate: GateResult, chart: Plot) -> Section:
     if to_loss := time_to_loss_in_words(gate, None if trial.reached is None else trial.reached.step_time_s):
         words.append(sentence(to_loss))
     if gate.candidate_validation:
-        words.append("The curves are training losses; compared was the loss on held-out text after the last step.")
+        words.append("The curves are training losses. The gate compared the loss on held-out text after the last step.")
     blocks = (chart, Lines(items=(" ".join(words),), is_quiet=True))
     return Section(id="losses", title="Convergence gate", blocks=blocks, glyphs=glyphs)
 

@@ -51,13 +51,13 @@ def comparison_in_words(found: Comparison) -> str:
 
     Example: ``5.1 % slower (95 % interval 4.2 to 6.0 %), by 4 runs beside 10 that scatter by 0.6 %``.
     """
-    runs = f"{counted(found.num_candidate, 'run')} beside {found.num_reference}"
+    runs = f"{counted(found.num_candidate, 'run')} compared with {found.num_reference}"
     scatter = f"{runs} that scatter by {_share(found.noise)}"
-    undecided = ", which does not decide it" if found.decision is Decision.UNDECIDED else ""
+    undecided = ", which is too uncertain for a decision" if found.decision is Decision.UNDECIDED else ""
     near, far = sorted((found.low, found.high), key=abs)  # if both have the same sign, the nearer to zero comes first
     both_sides = f"{_change(found.low)} to {_change(found.high)}"
     interval = both_sides if found.low < 0 < found.high else f"{100 * abs(near):.1f} to {_share(far)}"
-    return f"{_change(found.change)} (95 % interval {interval}), by {scatter}{undecided}"
+    return f"{_change(found.change)} (95 % interval {interval}), from {scatter}{undecided}"
 
 
 def _change(change: float) -> str:
@@ -92,18 +92,18 @@ def _findings(found: ChallengeFindings) -> Iterator[str]:
 
 def _beside_baseline(comparison: Comparison | None) -> str:
     if comparison is None:
-        return ", and has no baseline yet"
+        return ", and there is no baseline yet"
     return f", {comparison_in_words(comparison)}: {_decision(comparison)} than its baseline"
 
 
 def _challenger(found: ChallengeFindings, challenger: str) -> str:
     if found.challenger_runs is None:
-        return f"{challenger} was faster when it was found, and did not run again"
+        return f"{challenger} was faster in the search, and was not measured again"
     reached = f"{challenger} reached {runs_in_words(found.challenger_runs)}"
     if found.gain is None:
         return reached
     verdict = "better" if found.is_better else "not known to be better"
-    return f"{reached} by turns with {found.measured}, {comparison_in_words(found.gain)}: {verdict}"
+    return f"{reached}, measured in alternation with {found.measured}, {comparison_in_words(found.gain)}: {verdict}"
 
 
 def runs_in_words(runs: RunGroup) -> str:
@@ -143,9 +143,9 @@ def _rate(runs: RunGroup, over: float = 1.0) -> str:
 def _environment(changes: Sequence[EnvironmentChange], then: Mapping[str, str]) -> str:
     """Return how the environment differs: ``what differs: torch was 2.12 and is 2.13``."""
     if not then:
-        return "what it ran on then was not recorded"
+        return "the environment of the earlier runs was not recorded"
     if not changes:
-        return "all that trials record of their environment is as it was"
+        return "everything that trials record of their environment is unchanged"
     more = len(changes) - _MOST_CHANGES
     named = "; ".join(map(str, changes[:_MOST_CHANGES]))
     return f"what differs: {named}" + (f"; and {more} more" if more > 0 else "")
@@ -173,7 +173,7 @@ def gate_verdict(
     if found.runs is None:
         deaths = [trial.failure.message for trial in trials if trial.failure]
         return f"{asked.gate.layout}: {found.death or deaths[-1]}"
-    reused = f"; by the runs of {result.reused_from}" if result.reused_from else ""
+    reused = f"; this uses the runs of {result.reused_from}" if result.reused_from else ""
     return f"{_beside_stored(asked, result, found, found.runs)}{reused}"
 
 
@@ -183,10 +183,10 @@ def _beside_stored(asked: GateRunRequest, result: MfuGateResult, found: Challeng
         then = (
             f"its {len(runs.rates)} runs are the baseline from now on"
             if asked.gate.sets_baseline
-            else "set it by a gate of the branch that changes are held to (--set-baseline)"
+            else "set it with a gate of the main branch (--set-baseline)"
         )
-        return f"nothing is stored under {name} for this job: {found.measured} reaches {_reached(runs)}; {then}"
-    said = f"beside {name} it is {comparison_in_words(against)}; it reaches {_reached(runs)}"
+        return f"no baseline {name} is stored for this job: {found.measured} reaches {_reached(runs)}; {then}"
+    said = f"compared with {name} it is {comparison_in_words(against)}; it reaches {_reached(runs)}"
     if result.outcome is MfuGateOutcome.PASSED:
         return said
     return f"{said}; {_environment(result.changes, asked.baseline.runs[-1].environment)}"
@@ -205,10 +205,10 @@ def predicted_verdict(gate: PredictedGate, job: Job) -> str:
     if peak is None:
         return f"{candidate} cannot run: {'; '.join(reason.message for reason in gate.reasons)}"
     has, needs = format_bytes(job.cluster.accelerator.memory_bytes), format_bytes(peak.peak_bytes)
-    needed = f"the fullest of {job.cluster.world_size} ranks needs {needs} of {has}"
+    needed = f"of {job.cluster.world_size} ranks, the rank that needs most memory needs {needs} of {has}"
     if not peak.fits:
         return f"{candidate} runs out of memory: {needed}"
-    fits = f"{needed}, which fits, {likely(peak.fit_probability)} sure"
+    fits = f"{needed}, so it fits with a probability of {likely(peak.fit_probability)}"
     if change is None:
         return f"{candidate}: {fits}"
     told = f"{candidate} is predicted to be {_predicted_change(change)}"
@@ -246,15 +246,19 @@ def retune_verdict(request: RetuneRequest, sweep: Sweep, outcome: RetuneOutcome)
         case Verdict.REGRESSION if against is not None:
             return _lost(request, challenge, outcome, found.runs, against)
         case Verdict.BETTER_FOUND if found.gain is not None:
-            then = "it is the incumbent from now on" if request.adopts else "adopt it, or the incumbent stays"
+            then = (
+                "it is the incumbent (layout in use) from now on"
+                if request.adopts
+                else "adopt it, or the incumbent (layout in use) stays"
+            )
             return (
                 f"{found.challenger} is {_gained(found.gain)} faster than the incumbent {found.measured}, "
-                f"{found.gain.num_candidate} measurements beside {found.gain.num_reference} by turns; {then}"
+                f"{found.gain.num_candidate} measurements in alternation with {found.gain.num_reference}; {then}"
             )
         case Verdict.COULD_NOT_RUN if against is not None and sweep.state is RunState.COMPLETE and is_open(against):
             return (
-                "it looks as if the incumbent had become slower, and what was measured does not decide it: "
-                f"{_changed(against)}, {_beside(challenge, against)}; {_since_last(challenge, outcome)}"
+                "the incumbent (layout in use) may have become slower, but the measurements are too uncertain for a "
+                f"decision: {_changed(against)}, {_beside(challenge, against)}; {_since_last(challenge, outcome)}"
             )
         case Verdict.COULD_NOT_RUN:
             return _not_measured(sweep, found)
@@ -297,22 +301,25 @@ def _beside(challenge: Challenge, comparison: Comparison) -> str:
     num_earlier = len(challenge.baseline)
     earlier = "the run before" if num_earlier == 1 else f"{num_earlier} runs before"
     noise = f"which scatter by {100 * comparison.noise:.1f} %"
-    return f"{counted(comparison.num_candidate, 'measurement')} beside {comparison.num_reference} of {earlier}, {noise}"
+    return (
+        f"{counted(comparison.num_candidate, 'measurement')} compared with {comparison.num_reference} of "
+        f"{earlier}, {noise}"
+    )
 
 
 def _unchanged(request: RetuneRequest, challenge: Challenge, found: ChallengeFindings, runs: RunGroup) -> str:
     against, reached = found.against_baseline, _reached(runs)
     if against is None:
-        whose = "the incumbent" if challenge.incumbent else f"{found.measured}, the best that was found,"
+        whose = "the incumbent" if challenge.incumbent else f"{found.measured}, the best layout that the search found,"
         return f"nothing to compare with yet: {whose} reaches {reached}, which is its baseline from now on"
     beside = _beside(challenge, against)
     if is_faster(request, against):
         faster = f"the incumbent is {_gained(against)} faster than it was: {reached}, {beside}"
-        return f"{faster}; its baseline begins anew with this run"
+        return f"{faster}; this run starts a new baseline"
     if against.decision is Decision.UNDECIDED:
-        undecided = f"no loss was found, and one of {100 * request.test.loss:.0f} % not ruled out"
+        undecided = f"no slowdown was found, but a slowdown of {100 * request.test.loss:.0f} % is not ruled out"
         return f"{undecided}: {_changed(against)}, {beside}"
-    return f"the incumbent runs as it did: {_changed(against)}, {reached}, {beside}"
+    return f"the incumbent (layout in use) is as fast as before: {_changed(against)}, {reached}, {beside}"
 
 
 def explanation(outcome: RetuneOutcome, time_zone: str) -> Iterator[str]:
@@ -326,7 +333,7 @@ def explanation(outcome: RetuneOutcome, time_zone: str) -> Iterator[str]:
     """
     found = outcome.findings or ChallengeFindings()
     if outcome.verdict is Verdict.REGRESSION and found.is_better and found.gain is not None:
-        yield f"as things are now, {found.challenger} is {_gained(found.gain)} faster; it was not adopted"
+        yield f"in the present environment, {found.challenger} is {_gained(found.gain)} faster; it was not adopted"
     if outcome.why is not None and found.measured is not None and found.challenger is not None:
         yield changes_in_words(difference(found.measured, found.challenger))
         yield from _step_change(outcome.why)
@@ -334,7 +341,7 @@ def explanation(outcome: RetuneOutcome, time_zone: str) -> Iterator[str]:
         if links and outcome.since is not None:
             yield f"since {moment(outcome.since, time_zone)} links have changed: {links[0]}"
     if outcome.is_simulated:
-        yield "nothing ran: these are times of the cost model, with seeded noise"
+        yield "no trial ran: these are times of the cost model, with random noise (fixed seed)"
 
 
 def _step_change(change: StepChange) -> Iterator[str]:

@@ -122,7 +122,9 @@ def adaptive(times: PassTimes, num_micro_batches: int, warm_up_counts: Sequence[
         )
     if warm_up_counts[-1] < 1 or any(behind > before for before, behind in pairwise(warm_up_counts)):
         raise InvalidInput(
-            "warm_up_counts", warm_up_counts, "must be 1 or more, and must not grow from one stage to the next"
+            "warm_up_counts",
+            warm_up_counts,
+            "must be 1 or more for every stage, and must not increase from one stage to the next",
         )
     if num_micro_batches < 1:
         raise InvalidInput("num_micro_batches", num_micro_batches, "must be 1 or more", 1)

@@ -45,7 +45,12 @@ class Action(NamedTuple):
         """
         match = re.fullmatch(r"(\d+)([FBIW])(\d+)", text)
         if match is None:
-            raise InvalidInput("action", text, "must be a stage, one of F, B, I or W, and a micro-batch, such as 0F0")
+            raise InvalidInput(
+                "action",
+                text,
+                "must be the number of a stage, the letter of a pass (F forward, B backward, I and W its two "
+                "parts) and the number of a micro-batch, for example 0F0",
+            )
         return cls(int(match[1]), Kind(match[2]), int(match[3]))
 
 
@@ -129,7 +134,10 @@ def _check_rank(actions: tuple[Action, ...], num_micro_batches: int) -> None:
             twice = next((kind for kind in kinds if kinds.count(kind) > 1), None)
             if twice:
                 raise InvalidInput("schedule", f"{stage}{twice}{micro_batch}", "must run only once")
-            rule = f"must be F and either B, or I and W, of stage {stage} for every micro-batch"
+            rule = (
+                "must be F (forward) and either B (backward) or its two parts I and W, in this order, on stage "
+                f"{stage} for every micro-batch"
+            )
             raise InvalidInput("schedule", f"micro-batch {micro_batch}: {kinds or 'nothing'}", rule)
 
 
@@ -224,5 +232,7 @@ def _in_order(actions: Sequence[Action], first: Sequence[int], steps: Sequence[S
     for place, end in zip(places, first[1:], strict=True):
         if place < end:
             raise InvalidInput(
-                "schedule", str(actions[place]), "waits in a circle: the ranks of this action wait for each other"
+                "schedule",
+                str(actions[place]),
+                "can never run, because it waits for another action that waits for it; change the order of the actions",
             )

@@ -32,7 +32,10 @@ class Transport:
 
     def __post_init__(self) -> None:
         if self.shares_link and (self.num_delegates is not None or self.overhead_s or self.copy_s):
-            rule = "must be false if num_delegates, overhead_s or copy_s is set"
+            rule = (
+                "must be false if num_delegates, overhead_s or copy_s is set, because these describe sends by "
+                "delegates (helper processes), which do not share the link"
+            )
             raise InvalidInput("shares_link", self.shares_link, rule, nearest=False)
         if self.num_delegates is not None and self.num_delegates < 1:
             raise InvalidInput("num_delegates", self.num_delegates, "must be 1 or more", 1)

@@ -329,7 +329,10 @@ class Proxy:
         try:
             check_name(name)
         except InvalidInput as error:
-            raise NotLetIn(f"the proxy sent a caller name that is not legal: {error}") from error
+            raise NotLetIn(
+                f"the proxy sent the name of a caller that is not legal ({error}); correct the configuration of "
+                "the proxy"
+            ) from error
         return Caller(name=name, scope=Scope.ADMIN if name in self.admins else self.scope)
 
 

@@ -144,9 +144,9 @@ def destination(url: str, allowed: Sequence[Network], resolve: Resolver) -> Dest
     try:
         addresses = tuple(dict.fromkeys(resolve(parsed.raw_host.decode("ascii"), port(parsed))))
     except (OSError, UnicodeError) as error:
-        raise Refused(f"the host {parsed.host} has no address ({error})") from error
+        raise Refused(f"the host {parsed.host} has no address ({error}); check its name") from error
     if not addresses:
-        raise Refused(f"the host {parsed.host} has no address")
+        raise Refused(f"the host {parsed.host} has no address; check its name")
     if why := _why_refused(parsed, addresses, allowed):
         raise Refused(why)
     return Destination(url=parsed, addresses=addresses, is_public=all(is_public(ip_address(a)) for a in addresses))

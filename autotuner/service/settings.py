@@ -42,8 +42,9 @@ class Settings(BaseSettings):
     )
     login: Literal["none", "tokens", "proxy"] = Field(
         default="none",
-        description="How the service finds out who calls: none asks nobody and is refused on addresses that other "
-        "machines reach; tokens asks for a token; proxy believes a header of the proxy in front of it.",
+        description="How the service identifies callers. none: it needs no login, which is refused on addresses that "
+        "other machines can reach. tokens: callers send a token. proxy: a proxy in front of the service "
+        "names the caller in a header.",
     )
     admin_token_file: Path | None = Field(
         default=None,
@@ -56,7 +57,7 @@ class Settings(BaseSettings):
     )
     proxy_networks: str = Field(
         default="",
-        description="Networks of the proxies that the service believes, separated by commas.",
+        description="Networks of the proxies whose header the service trusts, separated by commas.",
     )
     proxy_scope: Scope = Field(
         default=Scope.RUN,
@@ -64,7 +65,7 @@ class Settings(BaseSettings):
     )
     proxy_admins: str = Field(
         default="",
-        description="Names of the callers that are admins, separated by commas, if the proxy names them.",
+        description="Names of the callers that are admins, separated by commas; only if a proxy names the callers.",
     )
     num_workers: int = Field(
         default=1,
@@ -75,16 +76,17 @@ class Settings(BaseSettings):
     lease_s: float = Field(
         default=15.0,
         gt=0,
-        description="A worker that is silent for this time loses its sweep to another worker.",
+        description="If a worker sends no heartbeat for this time, another worker takes over its sweep.",
     )
     poll_s: float = Field(
         default=1.0,
         gt=0,
-        description="An idle worker looks for a sweep this often.",
+        description="Time between two looks of an idle worker for a queued sweep.",
     )
     starts_retunes: bool = Field(
         default=True,
-        description="A worker starts the runs of retunes that are due. If false, it only concludes runs.",
+        description="True: a worker starts the runs of retunes that are due. False: it only completes runs that have "
+        "started.",
     )
     work_dir: Path = Field(
         default=Path("var/trials"),
@@ -97,7 +99,7 @@ class Settings(BaseSettings):
     )
     trainers: Path | None = Field(
         default=None,
-        description="TOML file of the trainers that sweeps may name. Without it sweeps run the built-in decoder.",
+        description="TOML file of the trainers that sweeps may name. Without it, sweeps train the built-in decoder.",
     )
     engines: Path | None = Field(
         default=None,
@@ -194,7 +196,7 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Lowest level that is logged.",
+        description="Lowest level of messages that are logged.",
     )
 
     @model_validator(mode="before")

@@ -52,7 +52,7 @@ class AccessStore(Part):
             with writing(self._engine) as connection:
                 connection.execute(insert(tokens).values(**values_of(token), digest=digest))
         except IntegrityError:
-            raise Conflict(f"a token with the id {token.id} is already stored") from None
+            raise Conflict(f"a token with the id {token.id} is already stored; give the new token another id") from None
 
     def get_token(self, token_id: str) -> tuple[Token, str]:
         """Return the API token with that id and the hash of its secret; raise ``NotFound`` if it is not stored."""

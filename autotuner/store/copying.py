@@ -72,7 +72,9 @@ def restore(path: Path, url: str) -> Copied:
             with _opened(f"sqlite:///{copy}") as source, reading(source) as current:
                 return _fill(url, current)
         except (IntegrityError, DataError) as error:
-            raise InvalidInput("file", str(path), f"contains rows that contradict each other: {error.orig}") from error
+            raise InvalidInput(
+                "file", str(path), f"contains rows that contradict each other ({error.orig}); restore another backup"
+            ) from error
 
 
 def _fill(url: str, source: Connection) -> Copied:

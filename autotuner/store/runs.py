@@ -58,7 +58,7 @@ def _nothing(*_: object) -> None:
 
 
 def _no_pause(run: Run) -> None:
-    raise Conflict(f"{run.kind} {run.id} cannot be paused")
+    raise Conflict(f"{run.kind} {run.id} cannot be paused, because only sweeps can; you can cancel it")
 
 
 def with_result(could_not_run: Any) -> Callable[[Any, Finish], Finish]:
@@ -213,7 +213,8 @@ class RunStore:
             run = self.lock(connection, kind, run_id)
             if not run.state.is_finished:
                 raise Conflict(
-                    f"{self._noun(kind)} {run_id} is {run.state.value}, so it cannot be started again before it ends"
+                    f"{self._noun(kind)} {run_id} is {run.state.value}, so it cannot be started again before "
+                    "it ends; wait for its end, or cancel it"
                 )
             self.queue_again(connection, run, now, due_at=now, progress=_text(progress))
             return self._get(connection, kind, run_id)

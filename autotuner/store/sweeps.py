@@ -125,7 +125,8 @@ class SweepStore(Part):
         except InvalidInput as problem:
             self._runs.fail_unreadable("sweep", sweep_id, problem, now=now)
             raise Conflict(
-                f"this release cannot read the sweep {sweep_id}, so the sweep has ended as failed"
+                f"this release cannot read the stored sweep {sweep_id}, so the sweep has ended as failed; "
+                "create it again"
             ) from problem
         return self.get_sweep(sweep_id)
 

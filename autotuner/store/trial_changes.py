@@ -84,7 +84,8 @@ def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
     """
     if trial.ran_measurement is None or trial.scaled is None:
         raise Conflict(
-            f"trial {trial.id} is {trial.state.value}, but estimates are only for proxy trials that were measured"
+            f"trial {trial.id} is {trial.state.value}, but estimates are only for proxy trials (short or small "
+            "trials that stand for a larger one) that were measured"
         )
     return replace(trial, estimate=estimate)
 

@@ -63,9 +63,10 @@ REFUSED: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = (
         for entry, says in (
             (
                 {"ends": [1, 4], "delay_s": 0.03},
-                "must be two of the 4 ends of the cluster's links, which are numbered from 0",
+                "must be the numbers of two nodes, or on one node of two accelerators; the cluster has 4 of them, "
+                "numbered from 0",
             ),
-            ({"ends": [2, 2], "delay_s": 0.03}, "two different numbers from 0, with the lower number first"),
+            ({"ends": [2, 2], "delay_s": 0.03}, "0 or more, with the lower number first"),
             ({"delay_s": 0.03}, "must name either two ends, or a class of links"),
         )
     ),

@@ -238,7 +238,7 @@ def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, measure
         ({"metrics": "mfu,tokens_per_joule"}, "power_w"),
         ({"metrics": "mfu"}, "must name two or more metrics"),
         ({"metrics": "mfu,speed"}, "must be one of mfu"),
-        ({"profile": "mfu=fast"}, "must be the name of a metric, =, and a weight above 0"),
+        ({"profile": "mfu=fast"}, "must be the name of a metric, =, and a weight above 0, for example mfu=2"),
     ],
 )
 def test_what_cannot_be_told_or_read_is_refused(

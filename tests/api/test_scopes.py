@@ -107,4 +107,5 @@ def test_every_route_asks_for_a_scope_and_every_open_one_is_an_open_path(operati
 
 def test_a_refusal_says_what_is_needed_and_what_one_has(callers: dict[Scope, httpx.Client]) -> None:
     answer = callers[Scope.READ].post("/sweeps", json={})
-    assert answer.json()["detail"] == "this request needs the scope run, and your token has read"
+    said = "this request needs a token with the scope run, but yours has the scope read"
+    assert answer.json()["detail"] == f"{said}; ask an administrator of the service for another token"

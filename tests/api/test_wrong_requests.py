@@ -147,7 +147,8 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
             field(
                 "space",
                 None,
-                "the product of the degrees is 6 ranks, but the cluster has 8",
+                "the product of the data, context, tensor and pipeline degrees must be the number of accelerators of "
+                "the cluster, 8, but it is 6",
                 space={"tensor_parallel_degree": [3]},
             ),
             field("limit", 1, limit=0),

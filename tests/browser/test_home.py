@@ -107,7 +107,7 @@ def test_a_key_leads_to_the_search_and_that_to_trials_of_such_layouts(page: Page
 def test_what_nothing_is_called_says_what_can_be_found(page: Page) -> None:
     page.goto("/find?q=<b>nothing</b>")
     expect(page.get_by_role("heading", level=1)).to_have_text("Found for “<b>nothing</b>”")
-    expect(page.get_by_role("heading", name="Nothing is called so")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing was found")).to_be_visible()
     expect(page.get_by_text("tp4 pp2 recompute-full")).to_be_visible()
 
 

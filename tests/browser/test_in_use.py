@@ -124,7 +124,7 @@ def test_gates_are_listed_with_how_they_ended_beside_their_baselines(page: Page,
     baseline = page.locator("#baselines + div tbody tr")
     expect(baseline).to_contain_text("main")
     expect(baseline).to_contain_text("1,002 tokens/s")
-    expect(baseline).to_contain_text("6 runs in 2 sittings")
+    expect(baseline).to_contain_text("6 runs in 2 sessions")
     baseline.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("MFU of tiny on cpu:2")
     expect(page.locator(".lead")).to_contain_text(passed.id)
@@ -256,7 +256,7 @@ def test_figures_that_were_not_measured_are_never_called_so(page: Page, driver: 
         "tried as tp2 mb1",
     )
     for path, says in {
-        f"/sweeps/{sweep.id}": ("simulated, queue flaky", "nothing ran", "simulated, 95 % interval"),
+        f"/sweeps/{sweep.id}": ("simulated, queue flaky", "no trial ran", "simulated, 95 % interval"),
         f"/trials/{sweep.id}-0000": ("nothing ran",),
         f"/sweeps/{small.id}": tried_as,
         **dict.fromkeys(("/retunes", "/retunes/nightly", "/gates", f"/gates/{gate.id}"), ("simulated",)),
@@ -266,7 +266,7 @@ def test_figures_that_were_not_measured_are_never_called_so(page: Page, driver: 
             expect(page.locator("main"), path).to_contain_text(words)
         expect(page.locator(".measured, .measured-tag"), path).to_have_count(0)
     page.goto(f"/trials/{small.id}-0000")
-    expect(page.locator("#live")).to_contain_text("never measured at this size")
+    expect(page.locator("#live")).to_contain_text("not measured at this size")
     heading = page.get_by_role("heading", name="The proxy trial that ran in its place")
     parts = page.locator("section").filter(has=heading)
     expect(parts).to_contain_text("2 of 8")

@@ -107,7 +107,7 @@ def test_the_ranking_shows_measured_beside_predicted_and_says_which_is_which(pag
     expect(row.locator('td[data-label="predicted memory, MB"]')).to_have_text("5.20")
     expect(row.locator('td[data-label="ktokens/s"]')).to_have_text("1.02")
     expect(page.locator(".filters")).to_contain_text("measured, 95 % interval")
-    expect(page.locator(".filters")).to_contain_text("predicted before it ran, 80 %")
+    expect(page.locator(".filters")).to_contain_text("predicted before the trial, 80 % interval")
     expect(page.locator("#live")).to_contain_text("not validated on this stack and device")
 
 
@@ -155,7 +155,7 @@ def test_a_filter_that_cannot_be_read_says_what_can_and_one_that_nothing_meets_s
     sweep = ranked(driver, 0.2, 0.4)
     page.goto(f"/sweeps/{sweep.id}?where=tpp=4")
     expect(page.get_by_role("alert")).to_contain_text(
-        "Tpp: is not a column of the table; the nearest that can be is tp"
+        "Tpp: is not a column of the table of trials; the nearest that can be is tp"
     )
     expect(page.locator(".ranking tbody tr")).to_have_count(2)
     page.goto(f"/sweeps/{sweep.id}?where=tp=2+mb>8")

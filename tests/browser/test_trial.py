@@ -93,7 +93,7 @@ def test_a_trial_s_layout_can_be_had_in_the_words_of_a_trainer_and_copied(page: 
     expect(page.locator("pre.copied")).to_contain_text("tensor_parallel_degree = 2")
     page.get_by_role("navigation", name="Formats").get_by_role("link", name="megatron-lm", exact=True).click()
     expect(page.locator("pre.copied")).to_contain_text("--tensor-model-parallel-size 2")
-    expect(page.get_by_text("Left as it is there")).to_be_visible()
+    expect(page.get_by_text("Settings that keep their value")).to_be_visible()
     expect(page.get_by_role("navigation", name="Formats").locator("[aria-current=true]")).to_have_text("megatron-lm")
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()

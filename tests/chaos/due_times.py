@@ -21,7 +21,7 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTimes:
-    """The due times of retunes that are due every minute, by what became of them."""
+    """The due times of retunes that are due every minute, by how they were read."""
 
     due: int = 0
     """All that came."""

@@ -146,7 +146,7 @@ def test_a_rank_whose_delegate_is_killed_says_so(zygote: Zygote, tmp_path: Path)
     run = zygote.have_done(f"{TASKS}:loses_a_delegate", tmp_path, 3)
     assert run.exit_codes == (0, 0, 0), run.logs
     words = heard(tmp_path, 3)
-    assert words[1] == "a delegate for sends to pipeline rank 0 failed: its process ended"
+    assert words[1] == "a delegate (helper process) for sends to pipeline rank 0 failed: its process ended"
     assert "pipeline rank 1 failed" in words[0]
 
 

@@ -253,7 +253,7 @@ def test_a_rank_whose_peer_vanishes_reports_a_communication_failure(zygote: Zygo
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"tensor_parallel_degree": 2}, "the product of the degrees is 2 ranks, but the cluster has 1"),
+        ({"tensor_parallel_degree": 2}, "accelerators of the cluster, 1, but it is 2"),
         ({"precision": Precision.FP8}, "not in fp8; nearest legal value: "),
     ],
 )

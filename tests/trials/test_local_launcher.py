@@ -91,7 +91,7 @@ def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Pat
     assert process.returncode == 1  # torchrun's own code for any failed rank
     assert "exitcode  : 2" in process.stderr
     failures = [line for line in read_lines(reports) if line["type"] == "failure"]
-    assert "is 2 ranks, but the cluster has 1" in failures[0]["message"]
+    assert "accelerators of the cluster, 1, but it is 2" in failures[0]["message"]
 
 
 def test_a_spec_that_is_no_spec_is_refused_with_the_field(zygote: Zygote, tmp_path: Path) -> None:

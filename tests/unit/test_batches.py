@@ -195,5 +195,5 @@ def test_a_stratum_that_ranks_do_not_divide_lends_the_next_one_its_rest() -> Non
 def test_shares_that_are_not_whole_are_refused() -> None:
     with pytest.raises(InvalidInput, match="must divide the number of sequences in a batch, 3"):
         dealt([1, 2, 3], num_ranks=2, balance=BatchBalance.NONE)
-    with pytest.raises(InvalidInput, match="must divide the number of ranks, 3"):
+    with pytest.raises(InvalidInput, match="must divide the number of ranks, 3, because"):
         dealt([1, 2, 3], num_ranks=3, balance=BatchBalance.SNAKE, num_dealing_ranks=2)

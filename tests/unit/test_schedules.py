@@ -66,7 +66,7 @@ def test_schedules_order_their_actions_as_published() -> None:
 
 @pytest.mark.parametrize("text", ["F0", "0X0", "0F", "0F0 ", "-1F0"])
 def test_other_words_are_no_actions(text: str) -> None:
-    with pytest.raises(InvalidInput, match="such as 0F0"):
+    with pytest.raises(InvalidInput, match="for example 0F0"):
         Action.parse(text)
 
 
@@ -74,11 +74,11 @@ def test_other_words_are_no_actions(text: str) -> None:
     ("text", "complaint"),
     [
         ("0F0 0F0 0B0", "run only once"),
-        ("0F0 0F1 0B0", "must be F and either B, or I and W"),
-        ("0B0 0F0", "must be F and either B, or I and W"),
-        ("0F0 0W0 0I0", "must be F and either B, or I and W"),
-        ("0F0 0I0", "must be F and either B, or I and W"),
-        ("0F0 0B0 0W0", "must be F and either B, or I and W"),
+        ("0F0 0F1 0B0", "or its two parts I and W, in this order"),
+        ("0B0 0F0", "or its two parts I and W, in this order"),
+        ("0F0 0W0 0I0", "or its two parts I and W, in this order"),
+        ("0F0 0I0", "or its two parts I and W, in this order"),
+        ("0F0 0B0 0W0", "or its two parts I and W, in this order"),
         ("0F0 0B0\n2F0 2B0", "without a gap"),
         ("0F0 0B0\n0F1 0B1", "each stage must be on one rank"),
         ("0F0 0B0\n\n1F0 1B0", "each rank must have a stage"),
@@ -130,7 +130,7 @@ def test_every_stage_runs_two_forwards_further_ahead_than_the_next_and_more_befo
     ("num_micro_batches", "counts", "complaint"),
     [
         (12, (3, 1), "4 values"),
-        (12, (1, 2, 1, 1), "not grow"),
+        (12, (1, 2, 1, 1), "must not increase"),
         (12, (1, 1, 1, 0), "1 or more"),
         (0, (4, 3, 2, 1), "1 or more"),
     ],
@@ -406,7 +406,7 @@ def test_ranks_that_wait_in_a_circle_are_named() -> None:
     circle = Schedule.parse("0F1 0F0 0B0 0B1\n1F0 1B0 1F1 1B1")
     swapped = Schedule.parse("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1")
     assert makespan(circle, 1.0, 1.0, 1.0) > 0
-    with pytest.raises(InvalidInput, match="waits in a circle"):
+    with pytest.raises(InvalidInput, match="waits for another action that waits for it"):
         makespan(swapped, 1.0, 1.0, 1.0)
 
 

@@ -85,7 +85,7 @@ def measure(request: ProfileRequest) -> Measurements:
         try:
             answer: Measurements = receiver.recv()
         except EOFError as error:
-            raise ChildProcessError("a rank of the profile died") from error
+            raise ChildProcessError("a rank of the job that measures the devices ended with an error") from error
         finally:
             for rank in ranks:
                 rank.join()

@@ -31,8 +31,8 @@ PREDICT = Question(
     ask=App.predict,
     report=predictions_report,
     usual={"model": "llama-3-8b", "cluster": "h100:8", "seq_len": "8192", "global_batch_size": "64"},
-    nothing_asked="How fast every legal layout of this job is predicted to be, whether it fits in memory, and where "
-    "the time of a step goes. Where nothing fits: what is missing, and what would help.",
+    nothing_asked="Predicts for every legal layout of this job its speed, whether it fits in memory, and the parts of "
+    "its step time. If no layout fits, the answer says how much memory is missing, and what helps.",
 )
 
 
@@ -102,9 +102,9 @@ PLAN = Question(
         "global_batch_size": f"{USUAL_GLOBAL_BATCH}",
     },
     progress=lambda run: None if run.result is not None else (run.progress.num_done, run.progress.num_known),
-    nothing_asked="Which cluster of the catalog trains this model in time and for least, how sure that is, what one "
-    "more node, twice the network or more memory would buy, and which small sweep to run before you spend the money. "
-    "It takes some seconds.",
+    nothing_asked="Finds the cheapest cluster of the catalog that trains this model in time, and says how certain "
+    "that is. It also shows the gain from one more node, from twice the network bandwidth and from more "
+    "memory, and a small sweep to run before you spend the money. The answer takes some seconds.",
 )
 
 

@@ -182,7 +182,11 @@ def write_comment(request: Request, app: AppOf, caller: CallerOf, sweep: SweepOf
     except InvalidInput as error:
         refused = Asked(texts=texts, errors=errors_of(_COMMENT, error))
         look = _look(request, app, caller, sweep).of_all(with_predicted=False)
-        shown = {**look, **comments_on(app, caller, sweep.id, given=refused), "refused": f"it is not stored: {error}"}
+        shown = {
+            **look,
+            **comments_on(app, caller, sweep.id, given=refused),
+            "refused": f"the comment is not stored: {error}",
+        }
         return page(request, _WHOLE, status=HTTPStatus.UNPROCESSABLE_ENTITY, **shown)
     written = app.store.comments.add(sweep.id, asked, now=app.clock.now(), caller=caller)
     if written.trial_number is None:

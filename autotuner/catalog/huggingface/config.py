@@ -215,7 +215,12 @@ def must_be_false(key: str) -> Read:
 
     def check(config: Config) -> dict[str, Any]:
         if config.flag(key):
-            raise InvalidInput(key, True, f"must be false for model_type {config.model_type}", "false")
+            raise InvalidInput(
+                key,
+                True,
+                f"must be false for model_type {config.model_type}, because the variant with it is not supported",
+                "false",
+            )
         return {}
 
     return check

@@ -83,7 +83,8 @@ def _ernie_refusals(config: Config) -> dict[str, Any]:
         raise InvalidInput(
             "moe_layer_end_index",
             last,
-            "must be the last layer, because only models with experts up to the end are supported",
+            "must be the number of the last layer, because only models that have experts in their last layer "
+            "are supported",
             num_layers - 1,
         )
     return {}
@@ -215,7 +216,8 @@ def _own_indexers(config: Config) -> dict[str, Any]:
         raise InvalidInput(
             field,
             config.document[field],
-            "must give every layer its own indexer, because shared indexers are not supported",
+            "must give every layer its own indexer (the part of sparse attention that selects keys), because "
+            "shared indexers are not supported",
         )
     return {}
 
@@ -230,7 +232,12 @@ def _leading_dense(config: Config) -> int:
         return config.count("first_k_dense_replace", default=1)
     leading = next((place for place, kind in enumerate(kinds) if kind == "sparse"), len(kinds))
     if "dense" in kinds[leading:]:
-        raise InvalidInput("mlp_layer_types", list(kinds), "must have dense layers only before all sparse layers")
+        raise InvalidInput(
+            "mlp_layer_types",
+            list(kinds),
+            "must name dense layers only before all layers with experts (sparse), because dense layers between "
+            "them are not supported",
+        )
     return leading
 
 

@@ -103,7 +103,11 @@ def _elements(text: str) -> list[_Element]:
 
     def begin(tag: str, attributes: dict[str, str]) -> None:
         if len(open_) >= _DEEPEST:
-            raise InvalidInput(f"line {parser.CurrentLineNumber}", tag, f"is nested deeper than {_DEEPEST} elements")
+            raise InvalidInput(
+                f"line {parser.CurrentLineNumber}",
+                tag,
+                f"is nested too deeply: a topology of NCCL has at most {_DEEPEST} levels of elements",
+            )
         element = _Element(tag=tag, number=parser.CurrentLineNumber, attributes=attributes, inside=tuple(open_))
         found.append(element)
         open_.append(element)
@@ -152,7 +156,11 @@ def _by_number(elements: list[_Element]) -> dict[int, _Element]:
         last = elements[-1].number
         rule = "are the dev attributes of the gpu elements, which must be numbered from 0 without a gap"
         if not gpus:
-            raise InvalidInput(f"line {last}", elements[-1].tag, "must be followed by at least one gpu element")
+            raise InvalidInput(
+                f"line {last}",
+                elements[-1].tag,
+                "is the last element of the file, but a topology of NCCL must have at least one gpu element",
+            )
         raise InvalidInput(f"line {last}", sorted(gpus), rule, list(range(len(gpus))))
     return dict(sorted(gpus.items()))
 

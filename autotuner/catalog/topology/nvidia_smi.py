@@ -65,7 +65,11 @@ def read_nvidia_smi(text: str) -> Topology:
     _require_symmetry(devices, rows)
     gpus = {device: int(found[1]) for device in devices if (found := _GPU.match(device))}
     if sorted(gpus.values()) != list(range(len(gpus))):
-        raise InvalidInput("GPUs", sorted(gpus.values()), f"must be the numbers from 0 to {len(gpus) - 1}")
+        raise InvalidInput(
+            "GPUs",
+            sorted(gpus.values()),
+            f"must be numbered from 0 to {len(gpus) - 1} without a gap; copy the whole table",
+        )
     between: _Between = {
         (gpus.get(one, one), gpus.get(other, other)): cell
         for one, row in rows.items()

@@ -59,7 +59,7 @@ def _read_json(text: str) -> Topology:
         lines = text.splitlines()[error.lineno - 1 : error.lineno]
         raise InvalidInput(f"line {error.lineno}", "".join(lines)[:60], f"must be JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidInput("line 1", text[:60], "must be JSON with fewer levels of nesting") from error
+        raise InvalidInput("line 1", text[:60], "must be JSON with fewer levels of nested brackets") from error
     if not isinstance(document, dict):
         raise InvalidInput("line 1", text[:60], 'must be a JSON object, for example {"network": {"name": "ours"}}')
     num_fields = {part: len({field.name for field in fields(kind)} & document.keys()) for part, kind in _PARTS.items()}

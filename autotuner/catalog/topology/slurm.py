@@ -217,7 +217,9 @@ def _heights(by_name: Mapping[str, _Switch]) -> dict[str, int]:
         sorter.done(*ready)
     for name, switch in by_name.items():
         if name not in heights:
-            raise InvalidInput(f"line {switch.number}", name, "must not be below itself")
+            raise InvalidInput(
+                f"line {switch.number}", name, "must not be below itself, also not through other switches"
+            )
     _require_one_place(by_name)
     return heights
 

@@ -134,7 +134,7 @@ def _needs_ranks(field: str) -> Limit:
     """Return the rule that an option of NCCL keeps its default with a single rank, where it has no effect."""
     return idle(
         field,
-        "one rank has no other rank to communicate with, so this option has no effect",
+        "the layout has only one rank, which has no other rank to communicate with, so this option has no effect",
         lambda x, j: x.world_size == 1,
     )
 
@@ -142,7 +142,8 @@ def _needs_ranks(field: str) -> Limit:
 def _needs_nccl(field: str) -> Limit:
     """Return the rule that a value which only NCCL offers needs accelerators with NCCL."""
     message = (
-        "{j.cluster.accelerator.name} communicates with gloo, which does not have this option; only NCCL on GPUs has it"
+        "this is an option of NCCL, which runs only on GPUs; {j.cluster.accelerator.name} communicates with "
+        "the library gloo"
     )
     return lacking(field, message, lambda x, j: _has_cores(j))
 
@@ -152,8 +153,8 @@ def _runs_simple(algorithm: CollectiveAlgorithm) -> Limit:
     return refuse(
         "collective_protocol",
         lambda x, j: (x.collective_algorithm == algorithm) & any_of(x.collective_protocol, _FLAGGED),
-        "these switches add plain numbers, so they cannot run the protocol "
-        "{x.collective_protocol}, which sends flags between the numbers",
+        "with the algorithm {x.collective_algorithm}, switches add plain numbers, but the protocol "
+        "{x.collective_protocol} sends flags between the numbers",
         CollectiveProtocol.SIMPLE,
     )
 
@@ -166,14 +167,15 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
         "collective-algorithm-on-hardware": refuse(
             "collective_algorithm",
             lambda x, j: any_of(x.collective_algorithm, _BY_SWITCHES) & _has_cores(j),
-            "{j.cluster.accelerator.name} communicates with gloo, which has only rings and trees; "
-            "{x.collective_algorithm} needs NCCL on GPUs",
+            "{j.cluster.accelerator.name} communicates with the library gloo, which has only the algorithms ring and "
+            "tree; {x.collective_algorithm} needs NCCL on GPUs",
             CollectiveAlgorithm.TREE,
             is_of_hardware=True,
         ),
         "collective-algorithm-needs-summed-gradients": idle(
             "collective_algorithm",
-            "on CPUs this option is for the sum of gradients, and here no two ranks sum their gradients",
+            "on CPUs this option changes only the sum of gradients, and no two ranks of this layout sum their "
+            "gradients",
             lambda x, j: (num_gradients(x) == 1) & _has_cores(j),
         ),
         "collective-protocol-on-hardware": _needs_nccl("collective_protocol"),
@@ -185,7 +187,7 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
                 & (not _has_cores(j))
                 & (j.cluster.intra_node_link.multicast_efficiency == 0)
             ),
-            "NVLS needs switches that copy and add (NVLink SHARP), and {j.cluster.intra_node_link.name} has none",
+            "NVLS needs switches that copy and add data (NVLink SHARP), and {j.cluster.intra_node_link.name} has none",
             CollectiveAlgorithm.AUTO,
             is_of_hardware=True,
         ),
@@ -196,11 +198,12 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
                 (x.collective_algorithm == CollectiveAlgorithm.COLLNET) & (not _has_cores(j)) & (not _network_adds(j))
             ),
             lambda x, j: (
-                "CollNet needs a network between the ranks, and here all ranks are in one node"
+                "CollNet needs a network between the ranks, and one node or NVLink joins all accelerators of "
+                "this cluster"
                 if _is_one_domain(j)
                 else (
-                    "CollNet needs network switches that add (InfiniBand SHARP), and network.adds is false for "
-                    "this cluster"
+                    "CollNet needs network switches that add data (InfiniBand SHARP), and the field network.adds is "
+                    "not true for this cluster"
                 )
             ),
             CollectiveAlgorithm.AUTO,
@@ -212,7 +215,7 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
             lambda x, j: (
                 (x.collective_protocol == CollectiveProtocol.LL128) & (not _has_cores(j)) & (not _has_nvlink(j))
             ),
-            "the protocol needs NVLink, where 128 bytes arrive together; over "
+            "the protocol ll128 needs NVLink, over which 128 bytes arrive together; over "
             "{j.cluster.intra_node_link.name} they may arrive in parts",
             CollectiveProtocol.SIMPLE,
             is_of_hardware=True,
@@ -225,8 +228,8 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
         ),
         "two-level-needs-two-levels": idle(
             "collective_hierarchy",
-            "two levels need data-parallel groups with several ranks per node on several nodes, and "
-            "this layout has none",
+            "a hierarchy of two levels needs a data-parallel group that has ranks on several nodes and several ranks "
+            "on each of them, and this layout has no such group",
             lambda x, j: _has_two_levels(x, j) == 0,
         ),
         "rank-placement-needs-nodes": idle(
@@ -238,24 +241,26 @@ COLLECTIVE_RULES: tuple[Rule, ...] = named(
         "cyclic-placement-parts-tensor-ranks": held(
             "rank_placement",
             RankPlacement.BLOCK,
-            "this placement would put the {x.tensor_parallel_degree} ranks of a tensor group on "
-            "different nodes, although they communicate in every layer",
+            "cyclic placement would put the {x.tensor_parallel_degree} ranks of a tensor group on different nodes, "
+            "although they communicate in every layer",
             lambda x, j: (x.tensor_parallel_degree > 1) & (not _is_one_domain(j)),
         ),
         "pxn-on-hardware": _needs_nccl("pxn"),
         "pxn-needs-rails": idle(
             "pxn",
             lambda x, j: (
-                f"PXN sends data through another GPU over NVLink, and {j.cluster.intra_node_link.name} is not NVLink"
+                "PXN sends data through another GPU over NVLink, and the accelerators of a node are joined by "
+                f"{j.cluster.intra_node_link.name}, so this option has no effect"
                 if not _has_nvlink(j)
-                else "PXN has an effect only if ranks communicate over a network with rails"
+                else "PXN has an effect only if a network with two or more rails joins the nodes"
             ),
             lambda x, j: not _has_cores(j) and not _relays(j),
         ),
         "queue-pairs-on-hardware": _needs_nccl("queue_pairs"),
         "queue-pairs-need-network": idle(
             "queue_pairs",
-            "{j.cluster.intra_node_link.name} joins all ranks, so no rank sends over a network",
+            "{j.cluster.intra_node_link.name} joins all ranks, so no rank sends data over a network, and the "
+            "number of queue pairs has no effect",
             lambda x, j: not _has_cores(j) and _is_one_domain(j),
         ),
         "queue-pairs-there-are": refuse(

@@ -54,7 +54,7 @@ def _nearest_micro_batch(layout: Layout, job: Job) -> int | None:
     return None if remainder else nearest_divisor(layout.micro_batch_size, per_replica)
 
 
-_ONE_RANK = "one pipeline rank holds every layer, so there is no other stage to give layers to"
+_ONE_RANK = "with one pipeline rank all layers are in one stage, which cannot have fewer layers than other stages"
 
 _SEVERAL_STAGES = (PipelineSchedule.INTERLEAVED_1F1B, *V_SCHEDULES)
 """Schedules that need more than one stage per rank. The schedule zero_bubble runs with any number of stages."""
@@ -81,7 +81,8 @@ DEGREE_RULES: tuple[Rule, ...] = named(
         "world-size": refuse(
             "data_parallel_replicate_degree",
             lambda x, j: x.world_size != j.cluster.world_size,
-            "the product of the degrees is {x.world_size} ranks, but the cluster has {j.cluster.world_size}",
+            "the product of the data, context, tensor and pipeline degrees must be the number of accelerators "
+            "of the cluster, {j.cluster.world_size}, but it is {x.world_size}",
         ),
         "kv-heads-per-tensor-rank": refuse(
             "tensor_parallel_degree",
@@ -126,16 +127,16 @@ DEGREE_RULES: tuple[Rule, ...] = named(
             "sequence_parallel",
             False,
             lambda x, j: (
-                f"a sequence of {j.workload.seq_len} does not split over "
-                f"{x.tensor_parallel_degree * x.context_parallel_degree} tensor and context ranks"
+                f"a sequence of {j.workload.seq_len} tokens does not split over "
+                f"{x.tensor_parallel_degree * x.context_parallel_degree} ranks (tensor degree times context degree)"
             ),
             lambda x, j: j.workload.seq_len % (x.tensor_parallel_degree * x.context_parallel_degree) != 0,
         ),
         "sequence-per-context-rank": refuse(
             "context_parallel_degree",
             lambda x, j: (x.context_parallel_degree > 1) & (j.workload.seq_len % (2 * x.context_parallel_degree) != 0),
-            "a sequence of {j.workload.seq_len} does not split into two balanced parts for each of "
-            "{x.context_parallel_degree} context ranks",
+            "each context rank takes two parts of a sequence, so {x.context_parallel_degree} context ranks need a "
+            "sequence length that is a multiple of twice their number, and it is {j.workload.seq_len}",
         ),
         "experts-per-expert-rank": refuse(
             "expert_parallel_degree",
@@ -165,7 +166,7 @@ DEGREE_RULES: tuple[Rule, ...] = named(
             lambda x, j: (
                 f"{j.model.num_layers} layers do not split evenly over {x.num_stages} virtual stages"
                 + (
-                    ", counted with the layers that the first and the last stage give away"
+                    ", even after first_stage_less_layers and last_stage_less_layers are added"
                     if x.first_stage_less_layers + x.last_stage_less_layers
                     else ""
                 )
@@ -187,8 +188,8 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 & (x.num_stages <= j.model.num_layers + _ENDS)
                 & (layers_per_stage(x, j.model.num_layers) < 1)
             ),
-            "{j.model.num_layers} layers over {x.num_stages} stages leave a middle stage without a "
-            "layer; only the first and the last stage may have none, if they give their layers away",
+            "{j.model.num_layers} layers on {x.num_stages} stages leave a middle stage without a layer; only the "
+            "first stage (first_stage_less_layers) and the last stage (last_stage_less_layers) may have none",
         ),
         "smaller-ends-have-what-they-give": refuse(
             "last_stage_less_layers",
@@ -198,8 +199,9 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 & (smallest_end(x, j) < 0)
             ),
             lambda x, j: (
-                f"{j.model.num_layers} layers over {x.num_stages} stages are too few: the first or the last "
-                f"stage cannot give away {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers"
+                f"with {j.model.num_layers} layers on {x.num_stages} stages, the first or the last stage cannot have "
+                f"{max(x.first_stage_less_layers, x.last_stage_less_layers)} layers less than the other stages; choose "
+                "a smaller number, or fewer stages"
             ),
         ),
         "virtual-stages-fit-schedule": refuse(
@@ -218,7 +220,7 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 (x.pipeline_parallel_degree == 1)
                 & ((x.pipeline_schedule != PipelineSchedule.ONE_F_ONE_B) | (x.virtual_stages_per_rank > 1))
             ),
-            "one pipeline rank needs no schedule, so the schedule must keep its default",
+            "with one pipeline rank the schedule has no effect, so it must keep its default",
             PipelineSchedule.ONE_F_ONE_B,
         ),
         "whole-micro-batches": refuse(
@@ -236,8 +238,9 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 & (j.workload.num_micro_batches(x) < _fewest_micro_batches(x))
             ),
             lambda x, j: (
-                f"schedule {x.pipeline_schedule} needs {_fewest_micro_batches(x)} micro-batches or more, "
-                f"but there are {j.workload.num_micro_batches(x)}"
+                f"schedule {x.pipeline_schedule} needs {_fewest_micro_batches(x)} micro-batches or more, but there are "
+                f"{j.workload.num_micro_batches(x)}; choose a smaller micro-batch, fewer pipeline ranks or a larger "
+                "global batch"
             ),
         ),
         "micro-batches-in-rounds": refuse(
@@ -247,8 +250,9 @@ DEGREE_RULES: tuple[Rule, ...] = named(
                 & (j.workload.num_micro_batches(x) % x.pipeline_parallel_degree != 0)
             ),
             lambda x, j: (
-                f"interleaved_1f1b runs micro-batches in rounds of {x.pipeline_parallel_degree}, and "
-                f"{j.workload.num_micro_batches(x)} micro-batches are not a multiple of that"
+                "schedule interleaved_1f1b needs a number of micro-batches that is a multiple of the number of "
+                f"pipeline ranks, {x.pipeline_parallel_degree}, but there are {j.workload.num_micro_batches(x)}; "
+                "choose another micro-batch size or global batch"
             ),
         ),
     }

@@ -27,7 +27,7 @@ def num_gradients(x: Layout) -> int:
 
 def _of_exchange(field: str, syncs: tuple[GradientSync, ...], what: str) -> Limit:
     """Return the rule that an option which only some exchanges use keeps its default with other exchanges."""
-    message = f"only {what}, so this option has no effect with {{x.gradient_sync}} exchange"
+    message = f"only {what}; this layout has gradient_sync {{x.gradient_sync}}, so this option has no effect"
     return idle(field, message, lambda x, j: any_of(x.gradient_sync, syncs) == 0)
 
 
@@ -39,74 +39,93 @@ EXCHANGE_RULES: tuple[Rule, ...] = named(
     {
         "lossy-exchange-needs-replicas": idle(
             "gradient_sync",
-            "one replica has no other replica to exchange with; its shards always reduce all gradients",
+            "with one data-parallel replica there is no other replica to exchange gradients with, so this "
+            "option has no effect",
             lambda x, j: x.data_parallel_replicate_degree == 1,
         ),
-        "gradient-sync-in-software": _torch_alone("gradient_sync", "sums all gradients in every step"),
+        "gradient-sync-in-software": _torch_alone(
+            "gradient_sync",
+            "always sums all gradients in every step; only the software stack torch has other gradient exchanges",
+        ),
         "sync-sparsity-needs-its-exchange": _of_exchange(
-            "sync_sparsity", _OF_ELEMENTS, "random and striding exchange send one element of several"
+            "sync_sparsity", _OF_ELEMENTS, "the gradient exchanges random and striding send one element of several"
         ),
         "sync-chunk-needs-its-exchange": _of_exchange(
-            "sync_chunk", (GradientSync.DEMO,), "demo exchange transforms chunks of the momentum"
+            "sync_chunk", (GradientSync.DEMO,), "the gradient exchange demo divides the momentum into chunks"
         ),
         "sync-top-k-needs-its-exchange": _of_exchange(
-            "sync_top_k", (GradientSync.DEMO,), "demo exchange sends the largest components"
+            "sync_top_k", (GradientSync.DEMO,), "the gradient exchange demo sends the largest components of each chunk"
         ),
         "sync-period-needs-its-exchange": _of_exchange(
-            "sync_period", (GradientSync.DILOCO,), "diloco exchange waits several steps"
+            "sync_period",
+            (GradientSync.DILOCO,),
+            "the gradient exchange diloco waits several steps between two exchanges",
         ),
         "sync-sign-needs-its-exchange": _of_exchange(
-            "sync_sign", MOMENTUM_SYNCS, "exchanges of a momentum can use its sign"
+            "sync_sign",
+            MOMENTUM_SYNCS,
+            "the gradient exchanges demo, random and striding can send the sign of the momentum instead of its value",
         ),
         "sync-decay-permille-needs-its-exchange": _of_exchange(
-            "sync_decay_permille", MOMENTUM_SYNCS, "exchanges of a momentum have a momentum decay"
+            "sync_decay_permille",
+            MOMENTUM_SYNCS,
+            "the gradient exchanges demo, random and striding keep a momentum that decays",
         ),
         "payload-precision-needs-its-exchange": _of_exchange(
-            "payload_precision", _LOSSY, "lossy exchanges have a payload format"
+            "payload_precision",
+            _LOSSY,
+            "the gradient exchanges demo, random, striding and diloco have a number format of their own for "
+            "the data that they send",
         ),
         "top-k-within-chunk": refuse(
             "sync_top_k",
             lambda x, j: x.sync_top_k > x.sync_chunk,
-            "a chunk of {x.sync_chunk} components does not have {x.sync_top_k} components to send",
+            "must be at most {x.sync_chunk}, the number of components in a chunk (sync_chunk)",
             lambda x, j: x.sync_chunk,
         ),
         "momentum-decays": refuse(
             "sync_decay_permille",
             lambda x, j: x.sync_decay_permille > 1000,
-            "the momentum would keep {x.sync_decay_permille} ‰ of its value in each step and so grow",
+            "must be at most 1000 ‰, because the momentum would grow in each step if it kept "
+            "{x.sync_decay_permille} ‰ of its value",
             1000,
         ),
         "clip-needs-replicas": idle(
             "gradient_clip",
-            "one rank reduces no gradients, so clipping before and after the reduction is the same",
+            "no two ranks reduce gradients, so clipping before the reduction and clipping after it are the same",
             lambda x, j: x.data_parallel_degree * x.context_parallel_degree == 1,
         ),
         "clip-before-reduction-needs-whole-gradients": held(
             "gradient_clip",
             GradientClip.POST,
-            "shard level {x.shard_level} reduces the gradients of each layer inside the backward pass, "
-            "so they cannot be clipped before; choose clip post, or shard level optimizer",
+            "shard level {x.shard_level} reduces the gradients of each layer inside the backward pass, so they cannot "
+            "be clipped before that; choose gradient_clip post, or shard level optimizer",
             lambda x, j: any_of(x.shard_level, SHARDED_GRADIENTS),
         ),
         "clip-before-reduction-needs-full-exchange": idle(
             "gradient_clip",
-            "{x.gradient_sync} exchange clips the gradient of each replica before it compresses it, so "
-            "clip {x.gradient_clip} has no effect",
+            "the gradient exchange {x.gradient_sync} always clips the gradient of each replica before it compresses "
+            "the gradient, so gradient_clip {x.gradient_clip} has no effect",
             lambda x, j: x.gradient_sync != GradientSync.FULL,
         ),
-        "gradient-clip-in-software": _torch_alone("gradient_clip", "clips only after the reduction"),
+        "gradient-clip-in-software": _torch_alone(
+            "gradient_clip",
+            "clips gradients only after their reduction; only the software stack torch can clip before it",
+        ),
         "balance-needs-lengths": idle(
             "batch_balance",
             "all sequences of the workload have the same length, so balancing the batches has no effect",
             lambda x, j: j.workload.lengths is None,
         ),
         "balance-needs-replicas": idle(
-            "batch_balance", "one data-parallel rank takes the whole batch", lambda x, j: x.data_parallel_degree == 1
+            "batch_balance",
+            "one data-parallel rank takes the whole batch, so there is nothing to balance between ranks",
+            lambda x, j: x.data_parallel_degree == 1,
         ),
         "dealing-needs-snake": idle(
             "num_dealing_ranks",
-            "balance {x.batch_balance} does not redistribute sequences within groups of ranks, so the "
-            "size of a group has no effect",
+            "batch_balance {x.batch_balance} does not redistribute sequences within groups of ranks, so the size of "
+            "such a group has no effect",
             lambda x, j: any_of(x.batch_balance, _DEALT) == 0,
         ),
         "dealing-groups-divide-ranks": refuse(
@@ -132,7 +151,8 @@ EXCHANGE_RULES: tuple[Rule, ...] = named(
         "packing-needs-whole-sequences": held(
             "sequence_packing",
             False,
-            "context ranks split a row at fixed places, but packed sequences end at any place",
+            "context ranks split a row at fixed places, but packed sequences end at any place; packing needs "
+            "one context rank",
             lambda x, j: x.context_parallel_degree > 1,
         ),
     }

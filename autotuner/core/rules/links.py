@@ -66,7 +66,10 @@ def _avoids(field: str, ranks: str, reaches: _Reaches) -> Limit:
     return refuse(
         field,
         lambda x, j: _any_dead(reaches, x, j),
-        lambda x, j: f"{ranks} ranks communicate over link {_dead(reaches, x, j)}, which is dead",
+        lambda x, j: (
+            f"{ranks} ranks communicate over link {_dead(reaches, x, j)}, which link_health reports as dead; "
+            "choose degrees that need no transfer over it"
+        ),
         is_of_hardware=True,
     )
 
@@ -96,14 +99,20 @@ LINK_RULES: tuple[Rule, ...] = named(
         "heads-avoid-dead-links": refuse(
             "context_exchange",
             lambda x, j: _any_dead(_heads, x, j),
-            lambda x, j: f"an all-to-all of heads needs every link, and {_dead(_heads, x, j)} is dead",
+            lambda x, j: (
+                "the context exchange all_to_all needs every link between context ranks, and link "
+                f"{_dead(_heads, x, j)} is dead"
+            ),
             ContextExchange.RING,
             is_of_hardware=True,
         ),
         "replicas-avoid-dead-links": refuse(
             "rank_order",
             lambda x, j: _any_dead(_replicate, x, j),
-            lambda x, j: f"replicas communicate over link {_dead(_replicate, x, j)}, which is dead",
+            lambda x, j: (
+                f"data-parallel replicas communicate over link {_dead(_replicate, x, j)}, which is dead; choose "
+                "another rank order or other degrees"
+            ),
             _other_order,
             is_of_hardware=True,
         ),
@@ -111,8 +120,8 @@ LINK_RULES: tuple[Rule, ...] = named(
             "p2p_transport",
             lambda x, j: _any_dead(_stages, x, j),
             lambda x, j: (
-                f"stages communicate over link {_dead(_stages, x, j)}, which is dead; delegated sends go "
-                "around it over the network of the hosts"
+                f"stages communicate over link {_dead(_stages, x, j)}, which is dead; delegates (helper processes that "
+                "send for a rank) go around it over the network of the hosts"
             ),
             P2PTransport.DELEGATED,
             is_of_hardware=True,

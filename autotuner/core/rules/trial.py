@@ -33,10 +33,13 @@ def _differs(field: str, built: object, message: str) -> Limit:
 def _experts_message(job: Job) -> str:
     assert job.model.experts is not None
     if job.model.experts.expert_bias:
-        return "the trial job builds experts without biases"
+        return "the built-in trial job builds only experts without biases; predictions support biases"
     if job.model.experts.shared_expert_gate:
-        return "the trial job builds shared experts without a gate"
-    return "the trial job gives every expert all tokens that choose it, without a limit of capacity"
+        return "the built-in trial job builds only shared experts without a gate; predictions support the gate"
+    return (
+        "the built-in trial job has no capacity_factor: every expert takes all tokens that choose it; predictions "
+        "support a capacity_factor"
+    )
 
 
 def _experts_are_special(job: Job) -> bool:
@@ -49,38 +52,53 @@ TRIAL_MODEL_RULES: tuple[Rule, ...] = named(
     {
         "trial-experts-are-plain": job_limit("model.experts", _experts_are_special, lambda x, j: _experts_message(j)),
         "trial-attends-without-latents": _differs(
-            "latent_attention", None, "the trial job has no multi-head latent attention yet"
+            "latent_attention",
+            None,
+            "the built-in trial job cannot train multi-head latent attention; predictions support it",
         ),
         "trial-attends-without-windows": job_limit(
             "model.num_windowed_layers",
             lambda j: j.model.num_windowed_layers > 0 and j.model.attention_window < j.workload.seq_len,
-            "the trial job has no attention windows: every query sees all keys before it",
+            "the built-in trial job cannot train attention windows, because every query sees all keys before it; "
+            "predictions support them",
         ),
         "trial-rotates-pairs": job_limit(
             "model.head_dim",
             lambda j: j.model.num_learned_positions == 0 and j.model.head_dim % 2 != 0,
-            "rotary positions rotate pairs of numbers, so the size of a head must be even, not {j.model.head_dim}",
+            "must be even, because rotary positions rotate pairs of numbers of a head",
         ),
-        "trial-attends-in-every-layer": _differs("num_linear_layers", 0, "the trial job has no linear attention"),
+        "trial-attends-in-every-layer": _differs(
+            "num_linear_layers", 0, "the built-in trial job cannot train linear attention; predictions support it"
+        ),
         "trial-norms-each-block-once": _differs(
             "num_norms_per_layer",
             2,
-            "the trial job builds layers with two blocks, one after the other, and one norm before each of them",
+            "the built-in trial job builds only layers with two norms: one before attention and one before the "
+            "feed-forward block; predictions support other numbers",
         ),
         "trial-norms-heads-alike": _differs(
             "qk_norm_of_all_heads",
             False,
-            "the trial job normalises queries and keys in each head separately, not over all heads",
+            "the built-in trial job can normalise queries and keys only in each head separately, not over all heads; "
+            "predictions support both",
         ),
-        "trial-attends-to-tokens-alone": _differs("attention_sinks", False, "the trial job has no attention sinks"),
+        "trial-attends-to-tokens-alone": _differs(
+            "attention_sinks", False, "the built-in trial job cannot train attention sinks; predictions support them"
+        ),
         "trial-gates-no-attention": _differs(
-            "attention_output_gate", False, "the trial job has no gate on the output of attention"
+            "attention_output_gate",
+            False,
+            "the built-in trial job cannot train a gate on the output of attention; predictions support it",
         ),
         "trial-embeds-without-norm": _differs(
-            "embedding_norm", False, "the trial job does not normalise embedded tokens"
+            "embedding_norm",
+            False,
+            "the built-in trial job cannot train a norm of embedded tokens; predictions support it",
         ),
         "trial-projects-without-bias": _differs(
-            "output_bias", False, "the output projection of the trial job has no bias"
+            "output_bias",
+            False,
+            "the built-in trial job cannot train an output projection with a bias; predictions support it",
         ),
     }
 )
@@ -144,7 +162,7 @@ _RULES: tuple[Rule, ...] = named(
         "trial-compiles-rows-of-one-length": held(
             "compiled",
             False,
-            "without a pipeline, the rows of the trial job are as long as their sequences, so the "
+            "without a pipeline, the rows of the built-in trial job are as long as their sequences, so the "
             "compiler would run again for every length; a pipeline, which pads rows to "
             "{j.workload.seq_len} tokens, can be compiled",
             lambda x, j: (j.workload.lengths is not None) & (x.pipeline_parallel_degree == 1),
@@ -187,50 +205,52 @@ _RULES: tuple[Rule, ...] = named(
         "trial-shards-gradients-of-whole-models": refuse(
             "shard_level",
             lambda x, j: (x.shard_level == ShardLevel.GRADIENTS) & (x.pipeline_parallel_degree > 1),
-            "a pipeline stage reduces gradients and gathers parameters once per step, so sharding "
-            "gradients gives the same run as sharding parameters",
+            "in a pipeline, gradients are reduced and parameters gathered once per step, so shard level gradients "
+            "would give the same run as shard level parameters",
             ShardLevel.PARAMETERS,
         ),
         "trial-stages-hold-a-layer": refuse(
             "last_stage_less_layers",
             lambda x, j: (x.pipeline_parallel_degree > 1) & (smallest_end(x, j) < 1),
             lambda x, j: (
-                "the first or the last stage gives away "
-                f"{max(x.first_stage_less_layers, x.last_stage_less_layers)} layers and has none left, "
-                "which the trial job does not support"
+                f"the first or the last stage has {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers "
+                "less than the others and so none left; the built-in trial job needs at least one layer on each stage"
             ),
         ),
         "trial-shards-over-data-ranks": held(
             "shard_level",
             ShardLevel.NONE,
-            "the trial job shards over context ranks only together with two or more data-parallel shard ranks",
+            "the built-in trial job shards over context ranks only if there are also two or more data-parallel "
+            "shard ranks",
             lambda x, j: x.data_parallel_shard_degree == 1,
         ),
         "trial-fills-zero-bubble-rounds": refuse(
             "micro_batch_size",
             lambda x, j: (x.pipeline_schedule == PipelineSchedule.ZERO_BUBBLE) & (_left_of_rounds(x, j) != 0),
             lambda x, j: (
-                f"torch runs zero_bubble in equal rounds of {x.pipeline_parallel_degree} or a few more "
-                f"micro-batches, and {j.workload.num_micro_batches(x)} micro-batches do not split into such "
-                "rounds"
+                f"torch runs schedule zero_bubble in equal rounds of at least {x.pipeline_parallel_degree} "
+                f"micro-batches, and {j.workload.num_micro_batches(x)} micro-batches do not split into such rounds; a "
+                f"multiple of {x.pipeline_parallel_degree} always does"
             ),
         ),
         "trial-runs-attention-kernel": refuse(
             "attention_kernel",
             lambda x, j: any_of(x.attention_kernel, _FOREIGN_KERNELS),
-            "the trial job has only PyTorch's own attention kernels, and {x.attention_kernel} is not one of them",
+            "the built-in trial job has only PyTorch's own attention kernels, and {x.attention_kernel} is not "
+            "one of them",
             AttentionKernel.FLASH,
         ),
         "trial-runs-torch": job_limit(
             "stack.name",
             lambda j: j.stack.name != "torch",
-            "trials run only with the stack torch, not with {j.stack.name}, for which only predictions exist",
+            "trials run only with the software stack torch, not with {j.stack.name}, for which the product "
+            "has only predictions",
             "torch",
         ),
         "trial-merges-blocks": refuse(
             "attention_kernel",
             lambda x, j: _attends_by_blocks(x) & any_of(x.attention_kernel, _WHOLE_KERNELS),
-            "{x.context_exchange} merges blocks of attention by their log-sum-exp, which the trial job "
+            "{x.context_exchange} merges blocks of attention by their log-sum-exp, which the built-in trial job "
             "cannot read from {x.attention_kernel}; the context exchange all_to_all works with every "
             "kernel",
             AttentionKernel.FLASH,
@@ -253,7 +273,7 @@ _RULES: tuple[Rule, ...] = named(
                 & (any_of(x.shard_level, SHARDED_GRADIENTS) == 0)
                 & ((num_gradients(x) > 1) | (x.expert_parallel_degree != x.tensor_parallel_degree))
             ),
-            "with expert ranks the trial job averages the gradients of experts through FSDP, which "
+            "with expert ranks the built-in trial job averages the gradients of experts through FSDP, which "
             "shard level {x.shard_level} does not use",
             ShardLevel.PARAMETERS,
         ),
@@ -297,14 +317,14 @@ _RULES: tuple[Rule, ...] = named(
         "trial-scales-fp8": refuse(
             "fp8_recipe",
             lambda x, j: any_of(x.precision, FP8_PRECISIONS) & any_of(x.fp8_recipe, _FOREIGN_RECIPES),
-            "the trial job uses the float8 linear modules of torchao, which have the recipes "
+            "the built-in trial job uses the float8 linear modules of torchao, which have the recipes "
             "tensorwise and rowwise, but not {x.fp8_recipe}",
             Fp8Recipe.TENSORWISE,
         ),
         "trial-multiplies-8-bits-or-more": refuse(
             "precision",
             lambda x, j: x.precision == Precision.NVFP4,
-            "the trial job cannot multiply in nvfp4, for which only predictions exist; fp8 can run",
+            "the built-in trial job cannot multiply in nvfp4, for which the product has only predictions; fp8 can run",
             Precision.FP8,
         ),
         "trial-compiles-experts-with-their-layer": held(
@@ -359,7 +379,8 @@ _RULES: tuple[Rule, ...] = named(
         "trial-keeps-fp32-moments": job_limit(
             "workload.optimizer_state_precision",
             lambda j: j.workload.optimizer_state_precision != "fp32",
-            "the trial job keeps the moments of AdamW only in fp32",
+            "the built-in trial job keeps the optimizer states of AdamW only in fp32; predictions support other "
+            "formats",
             "fp32",
         ),
         "trial-climbs-trees-with-whole-gradients": refuse(
@@ -369,7 +390,7 @@ _RULES: tuple[Rule, ...] = named(
                 & (j.cluster.accelerator.kind == "cpu")
                 & (_sums_whole_gradients(x) == 0)
             ),
-            "on CPUs the trial job uses trees only for all-reduces, and this layout has none, because "
+            "on CPUs the built-in trial job uses trees only for all-reduces, and this layout has none, because "
             "it has no replicas; rings also run reduce-scatters and all-gathers",
             CollectiveAlgorithm.RING,
         ),

@@ -110,7 +110,8 @@ def _write(job: Job, layout: Layout) -> Export:
             *(_BEFORE_FLASH_3 if names_flash_3 else ()),
             "you choose the data, the tokenizer, the learning rate and the number of steps",
         ),
-        usage=f"torchrun ... pretrain_gpt.py, these, and your data and schedule; on {layout.world_size} ranks",
+        usage="torchrun ... pretrain_gpt.py, followed by these and by your data and schedule; on "
+        f"{layout.world_size} ranks",
     )
 
 

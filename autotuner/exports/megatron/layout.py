@@ -129,8 +129,8 @@ def _data_degree(reading: Reading, layout: Layout) -> int:
     if asked is not None:
         if asked < 1 or asked % fewest:
             rule = (
-                f"must be a multiple of {fewest}, because a replica has {replica} ranks and at least "
-                f"{least} ranks are needed"
+                f"must be a multiple of {fewest}: one copy of the model needs {replica} ranks, and this configuration "
+                f"needs at least {least} ranks"
             )
             raise InvalidInput("num_ranks", asked, rule, max(1, round(asked / fewest)) * fewest)
         return asked // replica

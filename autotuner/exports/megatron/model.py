@@ -75,7 +75,9 @@ def _summed(name: str, text: str) -> list[int]:
         before = plain
         plain = re.sub(r"\((\[[01]*\])\)", r"\1", _PLUS.sub(r"[\1\2]", _TIMES.sub(repeated, plain)))
     if not re.fullmatch(r"\[[01]*\]", plain):
-        raise InvalidInput(name, text, "must be a number, or lists such as [0]*3+[1]*58")
+        raise InvalidInput(
+            name, text, "must be a number, or lists with one entry for each layer, for example [0]*3+[1]*58"
+        )
     return [int(kind) for kind in plain[1:-1]]
 
 

@@ -97,11 +97,14 @@ def _virtual_stages(reading: Reading, num_layers: int | None, num_ranks: int) ->
     if stages or not layers:
         return stages or 1
     if num_layers is None:
-        rule = "needs num_layers, because the number of stages is computed from it"
+        rule = "needs the setting num_layers too, because the number of stages is computed from it"
         raise InvalidInput("num_layers_per_virtual_pipeline_stage", layers, rule)
     counted = num_layers + sum(reading.on(name) for name in _ACCOUNTS)
     if counted % (num_ranks * layers):
-        rule = f"must divide {counted} layers, which are split over {num_ranks} pipeline ranks"
+        rule = (
+            f"must be a number of layers that splits {counted} layers into equal stages on {num_ranks} pipeline "
+            f"ranks: this value times {num_ranks} must divide {counted}"
+        )
         raise InvalidInput("num_layers_per_virtual_pipeline_stage", layers, rule)
     return counted // num_ranks // layers
 
@@ -114,7 +117,9 @@ def _given_away(reading: Reading, num_layers: int | None, num_ranks: int) -> tup
     name = f"decoder_{'last' if first is None else 'first'}_pipeline_num_layers"
     given = last if first is None else first
     if num_layers is None:
-        raise InvalidInput(name, given, "needs num_layers, from which the layers of the other stages are computed")
+        raise InvalidInput(
+            name, given, "needs the setting num_layers too, because the layers of the other stages are computed from it"
+        )
     between = num_ranks - (first is not None) - (last is not None)
     rest = num_layers - (first or 0) - (last or 0)
     if rest < 0 or (between and rest % between) or (not between and rest):
@@ -139,8 +144,8 @@ def _of_letters(reading: Reading, letters: str, num_layers: int | None, num_rank
     sizes = _sizes(letters)
     if len(sizes) % num_ranks or (num_layers is not None and sum(sizes) != num_layers):
         rule = (
-            f"has {len(sizes)} stages and {sum(sizes)} layers, but must match {num_ranks} pipeline "
-            f"ranks and {num_layers} layers"
+            f"has {len(sizes)} stages and {sum(sizes)} layers; the number of stages must be a multiple of the "
+            f"{num_ranks} pipeline ranks, and the layers must be the {num_layers} layers of the model"
         )
         raise InvalidInput("pipeline_model_parallel_layout", letters, rule)
     share = max(sizes)
@@ -163,13 +168,14 @@ def _sizes(letters: str) -> tuple[int, ...]:
         raise InvalidInput(
             "pipeline_model_parallel_layout",
             letters,
-            "must have E for the embedding, t for a transformer layer, m for a layer of multi-token prediction and L "
-            "for the loss, *N for N of the same and | between stages, for example Et*7|t*9|t*7L",
+            "must list the layers of each stage, with | between two stages: E is the embedding, t a transformer "
+            "layer, m a layer of multi-token prediction, L the loss, and t*7 means 7 transformer layers; for example "
+            "Et*7|t*9|t*7L",
         )
     return tuple(stage.count("t") for stage in plain.split("|"))
 
 
 def _repeated(letters: str, part: str, times: int) -> str:
     if len(part) * times > _MOST_LAYERS:
-        raise InvalidInput("pipeline_model_parallel_layout", letters, f"must not have more than {_MOST_LAYERS} layers")
+        raise InvalidInput("pipeline_model_parallel_layout", letters, f"must have at most {_MOST_LAYERS} layers")
     return part * times

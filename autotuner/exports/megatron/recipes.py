@@ -219,7 +219,11 @@ class _Dialect:
         recipe = read_recipe(text)
         settings = _settings(recipe)
         if not settings:
-            raise InvalidInput("config", text[:60], f"does not set any field of {self.format}")
+            raise InvalidInput(
+                "config",
+                text[:60],
+                f"does not set any field of a recipe of {self.format}, such as tensor_model_parallel_size",
+            )
         reading = Reading(settings=Flags(settings), asked_ranks=num_ranks, version=self.version)
         reading.num_ranks = _num_ranks(reading, recipe.function)
         for remark in recipe.remarks:
@@ -258,7 +262,7 @@ _BRIDGE = _Dialect(
     },
     precision="mixed_precision",
     known=("cfg.model.", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size", "ConfigContainer"),
-    usage="behind the recipe that is run, as its overrides",
+    usage="after the name of the recipe, as its overrides",
 )
 
 _NEMO = _Dialect(
@@ -276,7 +280,7 @@ _NEMO = _Dialect(
     },
     precision="trainer.plugins",
     known=("trainer.strategy.", "MegatronStrategy", "nemo_run", "recipe.trainer", "nemo llm"),
-    usage="nemo llm pretrain --factory RECIPE, and these",
+    usage="nemo llm pretrain --factory RECIPE, followed by these",
     others={"ckpt_format": "save_ckpt_format"},
     rules=named({"nemo-names-no-flash-version": _FLASH_3}),
 )

@@ -254,7 +254,10 @@ def _with_degrees(release: Release, reading: Settings, ranks: int | None, model:
     layout = Layout(**degrees, data_parallel_shard_degree=shard)
     if ranks not in (None, layout.world_size):
         raise InvalidInput(
-            "num_ranks", ranks, f"must be {layout.world_size}, the product of the degrees", layout.world_size
+            "num_ranks",
+            ranks,
+            f"must be {layout.world_size}, the product of the parallel degrees in the configuration",
+            layout.world_size,
         )
     return layout
 

@@ -339,11 +339,17 @@ def _of_preset(function: str, notes: Notes) -> dict[str, object]:
 # ---------------------------------------------------------------- modules
 def _of_module(module: Module, function: str, notes: Notes) -> dict[str, object]:
     if not module.functions:
-        raise InvalidInput("config", None, "must be a Python module with a function that returns a configuration")
+        raise InvalidInput(
+            "config", None, "must be a Python module with a function that returns a configuration (Trainer.Config)"
+        )
     name = function if function in module.functions else [*module.functions][-1]
     made = module.result(name)
     if not isinstance(made, Made):
-        raise InvalidInput("config", name, "returns a value that can be known only by running the function")
+        raise InvalidInput(
+            "config",
+            name,
+            "returns a value that is known only when the function runs; write the values out in the function",
+        )
     values = {} if made.name.endswith(".Config") else _of_preset(made.name, notes)
     values |= dict(_settings(made))
     family = _family(module, made.name)

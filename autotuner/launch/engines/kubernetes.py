@@ -91,8 +91,8 @@ class KubernetesEngine:
         """
         if self._settings.kueue and not cluster.queue:
             return (
-                f"jobs of the engine {self._name} wait in a local queue of Kueue, but {cluster.name} names "
-                "no queue; set its queue"
+                f"jobs of the engine {self._name} wait in a local queue of Kueue, but the cluster {cluster.name} names "
+                "no queue; set the field queue of the cluster"
             )
         return None
 
@@ -113,7 +113,10 @@ class KubernetesEngine:
             if not self._api.may(verb, *what)
         ]
         if missing:
-            raise EngineUnavailable(f"no permission to {', '.join(missing)} in namespace {self._settings.namespace}")
+            raise EngineUnavailable(
+                f"no permission to {', '.join(missing)} in namespace {self._settings.namespace}; ask the "
+                "administrator of the cluster for a Role with these rights"
+            )
         answer = f"Kubernetes {version}, namespace {self._settings.namespace}, Jobs"
         if not (self._settings.kueue and queues):
             return answer
@@ -131,7 +134,7 @@ class KubernetesEngine:
                 "that Job, or use another namespace"
             )
         if "deletionTimestamp" in made["metadata"]:
-            raise EngineUnavailable(f"an older Job {order.name} is still being deleted")
+            raise EngineUnavailable(f"an older Job {order.name} is still being deleted; the engine tries again later")
         self._name_pods(made)
         return f"Job/{order.name}"
 

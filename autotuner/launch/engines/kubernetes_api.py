@@ -117,10 +117,15 @@ class KubernetesApi:
         except _Exists:
             found = self.get(job["metadata"]["name"])
             if found is None:
-                raise EngineUnavailable("a Job with this name is being deleted") from None
+                raise EngineUnavailable(
+                    "a Job with this name is still being deleted; the engine tries again later"
+                ) from None
             return found
         except Missing as error:
-            raise EngineRefused(f"the namespace {self._namespace} does not exist ({error})") from error
+            raise EngineRefused(
+                f"the namespace {self._namespace} does not exist ({error}); create it, or correct the engine's "
+                "setting namespace"
+            ) from error
 
     def create_service(self, document: Mapping[str, Any]) -> None:
         """Create a Service from its document. If a Service of that name exists, nothing happens."""
@@ -183,7 +188,9 @@ class KubernetesApi:
         try:
             return _names(partial(self._custom.list_namespaced_custom_object, *_KUEUE, self._namespace, "localqueues"))
         except Missing as error:
-            raise EngineRefused(f"Kueue is not installed on the cluster ({error})") from error
+            raise EngineRefused(
+                f"Kueue is not installed on the cluster ({error}); install it, or remove the queues of the engine"
+            ) from error
 
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
         """Return True if the account may apply a verb, such as ``create``, to a resource in the namespace.

@@ -78,7 +78,7 @@ class KubernetesSettings:
     def __post_init__(self) -> None:
         if not self.image:
             raise InvalidInput(
-                "image", self.image, "must name an image that contains torch and the packages of this project"
+                "image", self.image, "must name a container image that contains torch and parallelism-autotuner"
             )
         if not _LABEL.fullmatch(self.namespace):
             rule = "must have only lower-case letters, digits and hyphens, for example default"
@@ -370,7 +370,8 @@ def _task(order: JobOrder) -> str:
     if len(text.encode()) > _MOST_TASK_BYTES:
         size = len(text.encode())
         raise EngineRefused(
-            f"the task of {order.name} has {size} bytes, but a variable of a pod holds at most {_MOST_TASK_BYTES}"
+            f"the description of the job {order.name} has {size} bytes, but an environment variable of a pod "
+            f"holds at most {_MOST_TASK_BYTES}; shorten the files or the command of its trainer"
         )
     return text.replace("$", "$$")
 

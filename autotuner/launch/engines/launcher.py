@@ -141,7 +141,9 @@ class _Run(Generic[Result]):
         watcher: TrialWatcher,
     ) -> None:
         if spec.cluster is None:
-            raise InvalidInput("cluster", None, "must be given for a trial on an engine")
+            raise InvalidInput(
+                "cluster", None, "must be given, because an engine runs a trial on the nodes of a cluster"
+            )
         self._engine = engine
         self._registration = registration
         self._name = registration.name

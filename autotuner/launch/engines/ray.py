@@ -195,7 +195,10 @@ class RayEngine:
             }
         )
         if len(packed) > _MOST_ORDER_BYTES:
-            rule = f"{len(packed)} bytes, but at most {_MOST_ORDER_BYTES} can be sent to the nodes"
+            rule = (
+                f"{len(packed)} bytes, but at most {_MOST_ORDER_BYTES} can be sent to the nodes; put large files "
+                "on a disk that all nodes see"
+            )
             raise EngineRefused(f"the job with the files of its trainer has {rule}")
         image = self._settings.runtime_env.get("image_uri")
         said = {IMAGE: str(image)} if image else {}

@@ -81,7 +81,8 @@ def _require_amounts(path: str, amounts: Mapping[str, float]) -> None:
             raise InvalidInput(
                 f"{path}.{name}",
                 amount,
-                "must be a custom resource, because the cluster decides the built-in resources of Ray",
+                "must be a custom resource, because the built-in resources of Ray (CPU, GPU, memory) follow "
+                "from the cluster",
             )
         if not amount > 0:
             raise InvalidInput(f"{path}.{name}", amount, "must be above 0")
@@ -165,7 +166,8 @@ class JobsApi:
             state = JobState(str(document.get("status")))
         except ValueError as error:
             raise EngineUnavailable(
-                f"{self._settings.address} reports a state of a job that this release does not know: {error}"
+                f"{self._settings.address} reports a state of a job that this release does not know ({error}); "
+                "update the autotuner, or use an older release of Ray"
             ) from error
         return RayJob(state=state, message=str(document.get("message") or ""), metadata=document.get("metadata") or {})
 
@@ -207,7 +209,10 @@ class JobsApi:
         if not name:
             return {}
         if name not in os.environ:
-            raise EngineUnavailable(f"the environment variable {name}, which should hold the token for Ray, is not set")
+            raise EngineUnavailable(
+                f"the environment variable {name}, which should hold the token for Ray, is not set; set it where "
+                "the service and its workers start"
+            )
         return {"Authorization": f"Bearer {os.environ[name]}"}
 
     def _document(self, answer: httpx.Response) -> dict[str, Any]:
@@ -215,9 +220,15 @@ class JobsApi:
         try:
             document = answer.json()
         except ValueError as error:
-            raise EngineUnavailable(f"the server at {self._settings.address} is not Ray's Jobs API") from error
+            raise EngineUnavailable(
+                f"the server at {self._settings.address} is not Ray's Jobs API; set address to the URL of Ray's "
+                "dashboard"
+            ) from error
         if not isinstance(document, dict):
-            raise EngineUnavailable(f"the server at {self._settings.address} is not Ray's Jobs API")
+            raise EngineUnavailable(
+                f"the server at {self._settings.address} is not Ray's Jobs API; set address to the URL of Ray's "
+                "dashboard"
+            )
         return document
 
     def _require_ok(self, answer: httpx.Response) -> None:

@@ -67,7 +67,10 @@ class SlurmEngine:
         """
         shared = Path(self._settings.shared)
         if not shared.is_dir():
-            raise EngineUnavailable(f"the shared folder {shared} does not exist")
+            raise EngineUnavailable(
+                f"the shared folder {shared} does not exist on this machine; create it, or correct the engine's "
+                "setting shared"
+            )
         try:
             version = self._command("sinfo", "--version").strip()
             options = ("--all", "--noheader", "--summarize", "--format=%R %a, %D nodes")

@@ -84,7 +84,9 @@ class SlurmCommands:
         except OSError as error:
             raise EngineUnavailable(f"cannot run {program}: {error}") from error
         except subprocess.TimeoutExpired as error:
-            raise EngineUnavailable(f"{program} has not answered for {self.timeout_s:g} s") from error
+            raise EngineUnavailable(
+                f"{program} has not answered for {self.timeout_s:g} s; check that the controller of Slurm runs"
+            ) from error
         if done.returncode == 0:
             return done.stdout
         said = _said(done.stderr) or f"it ended with exit code {done.returncode}"

@@ -75,7 +75,7 @@ class SlurmSettings:
         for index, argument in enumerate(self.srun_arguments):
             _require_option(f"srun_arguments.{index}", argument)
         if self.container_mounts and not self.container_image:
-            rule = "must be empty if no container_image is set"
+            rule = "must be empty if no container_image is set, because only a container has mounts"
             raise InvalidInput("container_mounts", self.container_mounts, rule)
 
 

@@ -158,7 +158,12 @@ def _placeholders(argument: str, field: str) -> list[str]:
         if name is None:
             continue
         if form or conversion:
-            raise InvalidInput(field, argument, "must contain only names between its braces", f"{{{name}}}")
+            raise InvalidInput(
+                field,
+                argument,
+                "must contain only names of placeholders between its braces; to write a literal brace, write it twice",
+                f"{{{name}}}",
+            )
         names.append(name)
     return names
 
@@ -225,8 +230,8 @@ def refuses_trainer(registered: Mapping[str, RegisteredTrainer], trainer: Traine
         )
     if found.trainer != trainer:
         return (
-            f"the trainer {trainer.name} is registered differently on the machine that runs trials and "
-            "on the one that made the sweep"
+            f"the trainer {trainer.name} is registered differently on the machine that runs trials and on the machine "
+            "that made the sweep; use the same AUTOTUNER_TRAINERS file on both"
         )
     return None
 

@@ -137,7 +137,10 @@ def offers(request: PlanRequest) -> tuple[Offer, ...]:
         limits += [f"{goal.price_limit:,.0f} dollars"] if goal.price_limit else []
         raise InvalidInput("goal", ", ".join(limits), rule)
     if len(found) > MOST_CLUSTERS:
-        rule = f"are more clusters than one plan compares ({MOST_CLUSTERS}); name fewer sizes or accelerators"
+        rule = (
+            f"is the number of clusters to compare, but one plan compares at most {MOST_CLUSTERS}; name fewer "
+            "sizes or accelerators"
+        )
         raise InvalidInput("sizes", len(found), rule, MOST_CLUSTERS)
     return tuple(found)
 

@@ -62,7 +62,11 @@ def candidates_of(phased: PhasedJob, axes: Axes, current: Layout | None, limit: 
         table = best_predicted(job, space, limit=limit)
         if not table.rows:
             rule = "is legal" if not table.num_legal else "fits in memory"
-            raise InvalidInput(f"phases.{index}", phased.phases[index].name, f"this phase has no layout that {rule}")
+            raise InvalidInput(
+                f"phases.{index}",
+                phased.phases[index].name,
+                f"this phase has no layout that {rule}; allow more values in space, or use a larger cluster",
+            )
         found |= dict.fromkeys(row.layout for row in table.rows)
     for space in dict.fromkeys(spaces) if len(jobs) > 1 else ():
         found |= dict.fromkeys(_staying(phased, jobs, space, limit))

@@ -213,11 +213,11 @@ _DEGREES = ("tp", "pp", "dp", "cp", "ep", "mb")
 _OF_CHOICES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tp": ("tensor parallel degree", ("tensor_parallel_degree", "tensor")),
     "pp": ("pipeline ranks", ("pipeline_parallel_degree", "pipeline")),
-    "dp": ("data parallel degree: replicas of the model, sharded or not", ("data_parallel_degree", "data")),
+    "dp": ("data parallel degree: number of replicas times shards", ("data_parallel_degree", "data")),
     "cp": ("context parallel degree", ("context_parallel_degree", "context")),
     "ep": ("expert parallel degree", ("expert_parallel_degree", "expert")),
     "mb": ("sequences of a micro-batch", ("micro_batch_size", "micro-batch")),
-    "sharding": ("what data parallel ranks share out", ("shard_level",)),
+    "sharding": ("state that data parallel ranks shard: none, optimizer, gradients or parameters", ("shard_level",)),
     "virtual_stages_per_rank": ("", ("v", "stages")),
     "pipeline_schedule": ("", ("schedule",)),
     "sequence_parallel": ("", ("sp",)),
@@ -230,7 +230,8 @@ _FIGURES = (
     Column(
         name="value",
         label="value",
-        meaning="what the sweep maximises, in SI units; that of a profile has none; predicted where nothing ran",
+        meaning="value of the sweep's objective, in SI units (none for a profile of several metrics); predicted if "
+        "the layout was not run",
         unit="value",
         value=lambda row: row.value,
         short=("objective", "profile", "profile_value"),
@@ -260,7 +261,7 @@ _FIGURES = (
     Column(
         name="robust_mfu",
         label="robust MFU",
-        meaning="MFU over all steps under the sweep's fault trace, re-plans included",
+        meaning="MFU over all steps under the sweep's fault trace, including the time to plan the schedule anew",
         unit="share",
         value=lambda row: None if row.robust is None else row.robust.mfu,
         error=lambda row: None if row.robust is None else row.robust.mfu * row.robust.relative_error,
@@ -280,14 +281,15 @@ _FIGURES = (
     Column(
         name="imbalance",
         label="imbalance",
-        meaning="what the rank with most tokens computes above the mean, predicted; nothing where sequences are alike",
+        meaning="predicted share by which the rank with most tokens computes more than the mean; empty if all "
+        "sequences have the same length",
         unit="share",
         value=lambda row: row.prediction.imbalance,
     ),
     Column(
         name="padding_waste",
         label="padding",
-        meaning="padding as a share of real tokens, predicted; nothing where sequences are alike",
+        meaning="predicted padding as a share of real tokens; empty if all sequences have the same length",
         unit="share",
         value=lambda row: row.prediction.padding_waste,
         short=("padding",),
@@ -295,7 +297,7 @@ _FIGURES = (
     Column(
         name="tokens_per_s",
         label="token/s",
-        meaning="tokens per second of the whole job; predicted where nothing ran",
+        meaning="tokens per second of the whole job; predicted if the layout was not run",
         unit="per_s",
         value=lambda row: row.tokens_per_s,
         error=lambda row: _times(row.tokens_per_s, row.step_error),
@@ -306,7 +308,7 @@ _FIGURES = (
     Column(
         name="step_time_s",
         label="step",
-        meaning="seconds of a step; predicted where nothing ran",
+        meaning="seconds of a step; predicted if the layout was not run",
         unit="s",
         value=lambda row: row.step_time_s,
         error=lambda row: _times(row.step_time_s, row.step_error),
@@ -316,7 +318,8 @@ _FIGURES = (
     Column(
         name="time_to_loss_s",
         label="to loss",
-        meaning="seconds to the loss that a plain layout has behind the steps of a gate of lossy layouts",
+        meaning="seconds until the loss that the reference layout has after the steps of a convergence gate; only for "
+        "lossy layouts",
         unit="s",
         value=lambda row: row.time_to_loss_s,
         error=lambda row: _times(row.time_to_loss_s or 0.0, row.step_error),
@@ -326,7 +329,7 @@ _FIGURES = (
     Column(
         name="predicted_step_time_s",
         label="predicted step",
-        meaning="seconds of a step as they were predicted",
+        meaning="predicted seconds of a step",
         unit="s",
         value=lambda row: row.prediction.step_time.total_s,
         error=lambda row: _times(row.prediction.step_time.total_s, row.prediction.relative_error),
@@ -336,7 +339,7 @@ _FIGURES = (
     Column(
         name="peak_bytes",
         label="memory",
-        meaning="peak of the fullest rank",
+        meaning="peak memory of the rank that needs most",
         unit="bytes",
         value=lambda row: row.peak_bytes,
         short=("memory", "peak"),
@@ -346,7 +349,7 @@ _FIGURES = (
     Column(
         name="predicted_peak_bytes",
         label="predicted memory",
-        meaning="peak of the fullest rank as it was predicted",
+        meaning="predicted peak memory of the rank that needs most",
         unit="bytes",
         value=lambda row: row.prediction.memory.total_bytes,
         short=("predicted_memory",),
@@ -355,7 +358,7 @@ _FIGURES = (
     Column(
         name="fit_probability",
         label="fits",
-        meaning="how likely the layout was predicted to fit",
+        meaning="predicted probability that the layout fits in memory",
         unit="share",
         value=lambda row: row.prediction.fit_probability,
         best_is_high=True,
@@ -373,7 +376,8 @@ _FIGURES = (
     Column(
         name="kwh_per_million_tokens",
         label="energy / M tokens",
-        meaning="energy of a million tokens: accelerators as measured, else as modelled, hosts, network, building",
+        meaning="energy of a million tokens: accelerators (measured if possible, else predicted), hosts, network and "
+        "building",
         unit="kwh",
         value=lambda row: None if row.footprint is None else row.footprint.kwh_per_million_tokens(row.tokens_per_s),
         short=("energy", "kwh"),
@@ -382,7 +386,7 @@ _FIGURES = (
     Column(
         name="co2_kg_per_million_tokens",
         label="CO2 / M tokens",
-        meaning="emissions of that energy, where its mix is known",
+        meaning="CO2 emissions of that energy, if the emissions of the electricity are known",
         unit="kg",
         value=lambda row: None if row.footprint is None else row.footprint.co2_kg_per_million_tokens(row.tokens_per_s),
         short=("co2",),
@@ -391,7 +395,7 @@ _FIGURES = (
     Column(
         name="complexity",
         label="complexity",
-        meaning="weighted count of what differs from plain replicas, and of what it needs",
+        meaning="weighted count of the ways in which the layout is more complex than plain replicas",
         unit="count",
         value=lambda row: int(complexity(row.layout)),
         best_is_high=False,
@@ -399,7 +403,7 @@ _FIGURES = (
     Column(
         name="robustness",
         label="robustness",
-        meaning="throughput under the sweep's fault trace as a share of that of healthy steps",
+        meaning="throughput under the sweep's fault trace, as a share of the throughput without faults",
         unit="share",
         value=lambda row: None if row.footprint is None else row.footprint.robustness,
         best_is_high=True,
@@ -407,7 +411,7 @@ _FIGURES = (
     Column(
         name="probability_best",
         label="likely best",
-        meaning="how likely the layout is the fastest of those that ran",
+        meaning="probability that the layout is the fastest of all layouts that were run",
         unit="share",
         value=lambda row: None if row.standing is None else row.standing.probability_best,
         short=("likely",),
@@ -421,13 +425,13 @@ def _times(value: float, share: float | None) -> float | None:
 
 
 def _all() -> Iterator[Column]:
-    yield _counted("rank", "#", "place among the trials that have a rank", lambda row: row.rank)
+    yield _counted("rank", "#", "place of the trial in the ranking", lambda row: row.rank)
     yield from (_choice(AXES[letters], is_usual=True) for letters in _DEGREES)
     yield from _FIGURES
     number = "number of the trial, in the order in which they were chosen"
     yield _counted("trial", "trial", number, lambda row: None if row.trial is None else row.trial.number)
     yield from (_choice(axis, is_usual=False) for name, axis in AXES.items() if name not in _DEGREES)
-    words = "the whole layout, as commands take it"
+    words = "the whole layout in words, as commands read it"
     yield Column(name="layout", label="layout", meaning=words, unit="text", value=lambda row: str(row.layout))
 
 
@@ -472,7 +476,7 @@ def column_named(name: str, field: str) -> Column:
     if known in _BY_ANY_NAME:
         return _BY_ANY_NAME[known]
     near = get_close_matches(known, _BY_ANY_NAME, 1, cutoff=0.0)
-    raise InvalidInput(field, name, "is not a column of the table", near[0])
+    raise InvalidInput(field, name, "is not a column of the table of trials", near[0])
 
 
 def columns_named(names: str) -> tuple[Column, ...]:

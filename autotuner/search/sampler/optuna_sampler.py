@@ -97,7 +97,12 @@ class LayoutSampler(BaseSampler):
         past: Sequence[PastTrial] = (),
     ) -> None:
         if len(layouts) != len(predictions.mfu):
-            raise InvalidInput("predictions", len(predictions.mfu), "must be as many as the layouts", len(layouts))
+            raise InvalidInput(
+                "predictions",
+                len(predictions.mfu),
+                "is the number of predictions, but there must be one prediction for each layout",
+                len(layouts),
+            )
         for name, value in (("min_gain", min_gain), ("cost_exponent", cost_exponent)):
             if not value >= 0:
                 raise InvalidInput(name, value, "must not be negative", 0)

@@ -314,7 +314,7 @@ def combinations_of(job: Job, space: SearchSpace) -> _Choices:
     named = {name: _named(space, name) for name in _CHOICE_FIELDS}
     total = prod(len(values) for values in named.values())
     if total > _MAX_COMBINATIONS:
-        what = f"combinations of choices ({_longest(space)}) are too many; name fewer values"
+        what = f"combinations of options ({_longest(space)}) are too many; name fewer values"
         raise SpaceTooLarge("space", total, what, _MAX_COMBINATIONS)
     choices, repeats = {}, total
     for name, values in named.items():

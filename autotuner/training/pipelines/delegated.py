@@ -27,7 +27,7 @@ class DelegateFailed(AutotunerError, ConnectionError):
     """Raised when a delegate (a process that sends or receives for this rank) cannot continue."""
 
     def __init__(self, peer: int, reason: str) -> None:
-        super().__init__(f"a delegate for sends to pipeline rank {peer} failed: {reason}")
+        super().__init__(f"a delegate (helper process) for sends to pipeline rank {peer} failed: {reason}")
         self.peer = peer
 
 

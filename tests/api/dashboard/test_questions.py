@@ -99,7 +99,7 @@ def test_the_form_without_a_script_leads_to_the_permalink(browser: httpx.Client)
         ("cluster=h101:8", "no accelerator"),
         ("cluster=h100:many", "must"),
         ("stack=torhc", "no stack"),
-        ("model=gpt2&seq_len=4096", "must not exceed the 1024 learned positions of gpt2"),
+        ("model=gpt2&seq_len=4096", "must be at most 1024, the number of learned positions of gpt2"),
         ("optimizer_state_precision=fp4", "must be one of fp32, bf16"),
         ("layout=tq8", "is not a word of a layout"),
         ("recompute=everything", "must be one of none, selective, full"),

@@ -342,7 +342,7 @@ def test_a_sweep_that_cannot_be_started_is_refused_on_the_form(browser: httpx.Cl
     )
     assert page.status_code == 422
     assert "Nothing was started" in text_of(page.text)
-    assert "the product of the degrees is 6 ranks, but the cluster has 8" in text_of(page.text)
+    assert "accelerators of the cluster, 8, but it is 6" in text_of(page.text)
     assert store.runs.list("sweep")[1] == 0
 
 

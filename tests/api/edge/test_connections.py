@@ -302,8 +302,16 @@ def test_what_a_name_may_hold_is_stored_and_no_more(reading_client: httpx.Client
             "must have at most 10000 members, not 10001",
         ),
         ({f"x{n}": 1 for n in range(10_001)}, "body", "must have at most 10000 members, not 10001"),
-        ({"space": json.loads("[" * 40 + "]" * 40)}, "space", "must have at most 32 levels of nesting"),
-        ({"a": json.loads('{"a":' * 40 + "1" + "}" * 40)}, "a", "must have at most 32 levels of nesting"),
+        (
+            {"space": json.loads("[" * 40 + "]" * 40)},
+            "space",
+            "must have at most 32 levels of nested objects and lists",
+        ),
+        (
+            {"a": json.loads('{"a":' * 40 + "1" + "}" * 40)},
+            "a",
+            "must have at most 32 levels of nested objects and lists",
+        ),
     ],
 )
 def test_a_body_has_a_shape_that_is_read_at_little_cost(

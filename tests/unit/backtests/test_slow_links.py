@@ -68,12 +68,12 @@ def test_methods_are_known_by_the_names_that_they_have_had(word: str, method: Me
         ({"slow_links": "7_8"}, "does not join two neighbouring stages"),
         ({"slow_links": "first"}, "not a list of links"),
         ({"slow_links": "0_1,1_0"}, "named twice"),
-        ({"delay_ms": "slow"}, "delay_ms is not a number"),
-        ({"delay_ms": "inf"}, "not a delay that a transfer survives"),
-        ({"delay_ms": "10,20,30"}, "must be one delay, or one delay for each slow link"),
+        ({"delay_ms": "slow"}, "the column delay_ms is not a number"),
+        ({"delay_ms": "inf"}, "not a finite number of 0 or more"),
+        ({"delay_ms": "10,20,30"}, "must have one delay for all slow links, or one"),
         ({"pp": "1", "slow_links": ""}, "no links"),
-        ({"microbatches": "1000000"}, "more passes than can be simulated"),
-        ({"last5_mean_ms": ""}, "last5_mean_ms is not a number"),
+        ({"microbatches": "1000000"}, "passes than can be simulated"),
+        ({"last5_mean_ms": ""}, "the column last5_mean_ms is not a number"),
     ],
 )
 def test_a_row_that_cannot_be_judged_says_why(changes: dict[str, str], complaint: str) -> None:
@@ -124,6 +124,6 @@ def test_errors_are_those_of_every_row_that_a_healthy_iteration_calibrates() -> 
     assert report.to_dict()["rows"][0]["slow_links"] == "2-3: 60 ms"
     report = judge_iterations(IterationTable(iterations=(replace(ZB, healthy_s=None),)))
     assert report.rows_left_out == {
-        ("the table has no iteration of this model without slow links, which the calibration needs"): 1
+        ("the table has no iteration of this model without slow links, from which predictions are calibrated"): 1
     }
     assert report.all.median_abs_error is None

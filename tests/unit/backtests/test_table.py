@@ -254,38 +254,41 @@ def reason(**cells: str) -> str:
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({"status": "failed_or_oom", "oom": "0"}, "the run ended as failed_or_oom"),
+        ({"status": "failed_or_oom", "oom": "0"}, "the run was not completed: its status is failed_or_oom"),
         ({"notes": "run failed: Kernel not available"}, "run failed: Kernel not available"),
-        ({"step_time_s": "0"}, "step_time_s is not above 0"),
-        ({"step_time_s": "nan"}, "step_time_s is not a number"),
-        ({"step_time_s": "", "tokens_per_s_per_gpu": "0"}, "tokens_per_s_per_gpu is not above 0"),
+        ({"step_time_s": "0"}, "the column step_time_s is not above 0"),
+        ({"step_time_s": "nan"}, "the column step_time_s is not a number"),
+        ({"step_time_s": "", "tokens_per_s_per_gpu": "0"}, "the column tokens_per_s_per_gpu is not above 0"),
         ({"step_time_s": ""}, "the row has neither a step time nor tokens per second"),
-        ({"layers": ""}, "the column layers is empty"),
-        ({"layers": "many"}, "layers is not a number"),
-        ({"layers": "inf"}, "layers is not a number"),
-        ({"layers": "2.5"}, "layers is not a whole number of 1 or more"),
-        ({"hidden": "1e18"}, "hidden is not a whole number of 1 or more"),
-        ({"micro_batch": "0"}, "micro_batch is not a whole number of 1 or more"),
-        ({"heads": "12"}, "head_dim is empty, and the heads do not split the hidden size: 12, 1024"),
+        ({"layers": ""}, "the column layers is empty, but it is required"),
+        ({"layers": "many"}, "the column layers is not a number"),
+        ({"layers": "inf"}, "the column layers is not a number"),
+        ({"layers": "2.5"}, "the column layers is not a whole number of 1 or more"),
+        ({"hidden": "1e18"}, "the column hidden is not a whole number of 1 or more"),
+        ({"micro_batch": "0"}, "the column micro_batch is not a whole number of 1 or more"),
+        ({"heads": "12"}, "the number of heads does not divide the hidden size: 12, 1024"),
         ({"kv_heads": "3"}, "num_kv_heads must divide num_heads (16)"),
-        ({"params_b": "70"}, "the shapes do not give the stated number of parameters"),
-        ({"tp": "3"}, "the product of the degrees is not the number of accelerators"),
-        ({"dp": "4"}, "the product of the degrees is not the number of accelerators"),
-        ({"tp": "", "pp": ""}, "the column tp is empty"),
+        ({"params_b": "70"}, "is not the number that follows from the sizes of the model"),
+        ({"tp": "3"}, "the product of the parallel degrees is not the number of accelerators"),
+        ({"dp": "4"}, "the product of the parallel degrees is not the number of accelerators"),
+        ({"tp": "", "pp": ""}, "the column tp is empty, but it is required"),
         ({"global_batch": "63"}, "the layout is not legal, because of the rule whole-micro-batches"),
-        ({"global_batch": ""}, "the column global_batch is empty"),
+        ({"global_batch": ""}, "the column global_batch is empty, but it is required"),
         ({"tp": "4", "kv_heads": "2"}, "2 kv heads do not split over 4 tensor ranks"),
         ({"gpu": "TPU v5"}, "the accelerator 'TPU v5' is not in the catalog"),
-        ({"gpu": "V100"}, "v100 multiplies matrices in fp32, but not in bf16"),
-        ({"precision": "fp8"}, "a100-80gb multiplies matrices in fp32, bf16, fp8_emulated, but not in fp8"),
-        ({"precision": "int4"}, "the precision is not one of the known names: int4"),
+        ({"gpu": "V100"}, "the accelerator v100 multiplies matrices only in fp32, not in bf16"),
+        (
+            {"precision": "fp8"},
+            "the accelerator a100-80gb multiplies matrices only in fp32, bf16, fp8_emulated, not in fp8",
+        ),
+        ({"precision": "int4"}, "the precision is not a known name, such as bf16 or fp8: int4"),
         ({"inter_node_link": "token-ring"}, "token-ring"),
         ({"ep": "8"}, "the row has expert ranks, but the column num_experts is empty"),
-        ({"zero_or_fsdp": "half"}, "the shard level is not one of the known names: half"),
-        ({"schedule": "chimera"}, "a layout has no such pipeline schedule: chimera with 1 stage(s) per rank"),
-        ({"act_ckpt": "some"}, "the recomputation is not one of the known names: some"),
+        ({"zero_or_fsdp": "half"}, "the shard level is not a known name, such as zero1 or fsdp: half"),
+        ({"schedule": "chimera"}, "a layout cannot express this pipeline schedule: chimera with 1 stage(s) per rank"),
+        ({"act_ckpt": "some"}, "the recomputation is not a known name, such as none, selective or full: some"),
         ({"task": "LoRA"}, "fine-tuning by LoRA"),
-        ({"suspect": "clock throttled"}, "the table marks the time as suspect: clock throttled"),
+        ({"suspect": "clock throttled"}, "the table marks the step time as suspect: clock throttled"),
     ],
 )
 def test_a_row_that_cannot_be_judged_says_why(cells: dict[str, str], words: str) -> None:
@@ -343,21 +346,21 @@ def test_sheets_whose_names_are_alike_stay_apart_by_a_number(path: Path) -> None
     first, second = read(path, rows).sheets
     assert (len(first), len(second)) == (2, 1)
     assert second.name == f"{first.name} (2)"
-    assert (first.left_out, second.left_out) == ({"the column layers is empty": 1}, {})  # told once
+    assert (first.left_out, second.left_out) == ({"the column layers is empty, but it is required": 1}, {})  # told once
 
 
 def test_rows_left_out_are_counted_by_reason_with_an_example_in_their_sheet_or_the_table(path: Path) -> None:
     rows = [row(), row(tp="3"), row(tp="5"), row(act_ckpt="some")]
     (sheet,) = read(path, rows).sheets
     assert sheet.left_out == {
-        "the product of the degrees is not the number of accelerators": 2,
-        "the recomputation is not one of the known names": 1,
+        "the product of the parallel degrees is not the number of accelerators": 2,
+        "the recomputation is not a known name, such as none, selective or full": 1,
     }
     table = read(path, [row(), row(tp="3"), row(gpu="TPU"), row(tp="5"), row(act_ckpt="some")])
     assert table.examples == {
-        "the product of the degrees is not the number of accelerators": "row 2: small, 8 x A100-80GB",
+        "the product of the parallel degrees is not the number of accelerators": "row 2: small, 8 x A100-80GB",
         "the accelerator 'TPU' is not in the catalog": "row 3: small, 8 x TPU",
-        "the recomputation is not one of the known names": "row 5: small, 8 x A100-80GB: some",
+        "the recomputation is not a known name, such as none, selective or full": "row 5: small, 8 x A100-80GB: some",
     }
     table = read(path, [row(), row(gpu="TPU"), row(gpu="NPU")])
     assert [sheet.left_out for sheet in table.sheets] == [{}]
@@ -394,7 +397,7 @@ def test_a_file_that_is_no_table_is_refused_with_what_is_wrong(path: Path) -> No
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_table(path)
-    with pytest.raises(InvalidInput, match="must have at most 20,000,000 characters"):
+    with pytest.raises(InvalidInput, match="must have at most 20,000,000 characters; split it into several tables"):
         read_table(Path("/dev/zero"))
     huge = 200_000 * "x"  # longer than Python's reader allows a cell to be
     path.write_text(f"{','.join(REQUIRED_COLUMNS)}\n{huge}\n", encoding="utf-8")

@@ -135,7 +135,7 @@ def test_lines_may_be_parted_by_bars_and_remarks_are_left_out() -> None:
         ("main: 75", "must be a line of the form NAME: SHARE %"),
         ("main: 75 %; batch", "has a change 'batch', which must be one of"),
         ("main: 75 %; batches 5", "nearest legal value: batch"),
-        ("main: 75 %; batch x", "must be whole"),
+        ("main: 75 %; batch x", "must be a whole number below"),
         (
             "main: 75 %; bandwidth dead",
             "has bandwidth 'dead', which must be a number of bits per second with its unit, for example 10gbit",

@@ -91,7 +91,7 @@ def test_a_check_of_an_engine_whose_nodes_lack_torch_says_so_and_ends_with_6(
     register(cli, monkeypatch, str(python)).run(*ADD)
     cli.run("cluster", "check", "pair", "--quick", code=6)
     assert "the engine two answers: 2 nodes, which are processes of this machine" in cli.error
-    assert "a node of two has no torch, or not our package trials" in cli.error
+    assert "a node of two has no torch or no parallelism-autotuner" in cli.error
     assert "failed" in cli.run("cluster", "show", "pair")
 
 
@@ -157,7 +157,8 @@ def test_a_cluster_is_added_with_a_network_of_the_catalog_or_of_files(registered
         "oversubscription": 3.0,
         "latency_s": 0,
     }
-    assert "leaf: 6 nodes below a switch, which passes up 1/3 of it" in registered.run("cluster", "show", "read")
+    shown = registered.run("cluster", "show", "read")
+    assert "leaf: 6 nodes below a switch, which passes 1/3 of their data to the next tier" in shown
 
 
 # ---------------------------------------------------------------- profile

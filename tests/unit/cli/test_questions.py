@@ -46,8 +46,8 @@ def test_predict_marks_fp8_and_shows_the_best_though_what_runs_today_cannot(cli:
     assert "its losses may differ" in text
     text = cli.run("predict", *JOB, "--limit", "1", "--current", "tp3 mb1")
     assert "\n 1*  " in text
-    assert "What runs today cannot run here: tp3 mb1 flash bf16" in text
-    assert "data_parallel_replicate_degree: the product of the degrees is 3 ranks, but the cluster has 64" in text
+    assert "The layout in use cannot run here: tp3 mb1 flash bf16" in text
+    assert "accelerators of the cluster, 64, but it is 3" in text
 
 
 def test_the_first_line_says_how_large_a_model_is_and_names_a_cluster_not_its_file(cli: CommandLine) -> None:
@@ -145,7 +145,7 @@ SMALL = ("--accelerators", "h100", "--sizes", "16", "--space", '{"recompute": ["
 def test_own_prices_are_called_yours_and_one_that_nobody_looked_up_recalled(cli: CommandLine) -> None:
     recalled = cli.run("plan", *RUN, "--accelerators", "b200", *SMALL[2:])
     assert "Modal price list, per second times 3,600; recalled, not looked up" in " ".join(recalled.split())
-    assert "may differ today. Give your own" in recalled
+    assert "may be different today. Give your own" in recalled
     assert "recalled" not in cli.run("plan", *RUN, *SMALL)
     text = cli.run("plan", *RUN, *SMALL, "--price", "h100=2.1")
     assert "2.10" in text
@@ -160,7 +160,7 @@ def test_a_region_says_what_its_energy_emits_and_leaves_what_hosts_draw(cli: Com
 
 def test_a_deadline_that_nothing_keeps_is_said(cli: CommandLine) -> None:
     text = cli.run("plan", *RUN, *SMALL, "--deadline", "1h")
-    assert "The chance to meet the deadline of 1 h is <1 %; no cluster that was compared is likely to" in text
+    assert "The chance to meet the deadline of 1 h is <1 %; no compared cluster is likely to meet it" in text
     assert "turns out to be the best choice" not in text  # of one cluster nobody asks
 
 
@@ -169,11 +169,11 @@ def test_a_deadline_that_nothing_keeps_is_said(cli: CommandLine) -> None:
 
 def test_what_a_trainer_cannot_say_is_told_and_arguments_and_a_file_are_parted_into_a_folder(cli: CommandLine) -> None:
     cli.run("export", "fsdp64 mb1 fp8 delayed", *JOB, "--format", "torchtitan")
-    assert "What it cannot say" in cli.error
+    assert "Options that the format cannot express" in cli.error
     assert "delayed" in cli.error
     folder = cli.directory / "launch"
     cli.run("export", "fsdp64 mb1 reshard", *JOB, "--format", "accelerate")
-    assert "one after the other: arguments, accelerate.yaml" in cli.error
+    assert "one file after the other: arguments, accelerate.yaml" in cli.error
     cli.run("export", "fsdp64 mb1 reshard", *JOB, "--format", "accelerate", "--output", str(folder))
     assert (folder / "accelerate.yaml").read_text().startswith("compute_environment")
     assert "compute_environment" not in (folder / "arguments.txt").read_text()
@@ -270,8 +270,8 @@ def test_what_is_missing_for_a_comparison_is_named_below_what_was_read(
 def test_what_runs_today_is_told_that_it_does_not_fit_or_cannot_run_here(cli: CommandLine) -> None:
     job = ["--cluster", "h100:4", "--seq-len", "4096", "--model", "llama-3-70b"]
     path = str(LAUNCHES / "llama_8b_zero_offload.json")
-    assert "what runs today: fsdp4 mb1" in cli.run("import", path, *job)
-    assert "What runs today cannot run here" in cli.run("import", path, *job, "--ranks", "2", "--model", "llama-3-8b")
+    assert "layout in use: fsdp4 mb1" in cli.run("import", path, *job)
+    assert "The layout in use cannot run here" in cli.run("import", path, *job, "--ranks", "2", "--model", "llama-3-8b")
 
 
 def test_a_program_gets_what_was_read_with_the_comparison(cli: CommandLine) -> None:

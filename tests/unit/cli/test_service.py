@@ -130,7 +130,7 @@ def test_what_is_asked_is_stored(cli: CommandLine) -> None:
 
 def test_the_history_shows_each_run_beside_the_band_of_its_noise(cli: CommandLine) -> None:
     cli.run(*ADD)
-    assert "None yet" in cli.run("retune", "history", "nightly")
+    assert "No run yet" in cli.run("retune", "history", "nightly")
     lost = "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET"
     concluded(RetuneOutcome(verdict=Verdict.REGRESSION, findings=SLOWER), lost)
     text = cli.run("retune", "history", "nightly")

@@ -128,7 +128,7 @@ def test_the_front_says_why_each_is_on_it_a_profile_marks_its_first_and_what_no_
     text = " ".join(cli.run("front", stored, "--metrics", "mfu,simplicity").split())
     assert "The best of 3 in MFU; trial 1 has +200.0 % simplicity for −20.0 % MFU" in text
     assert "Trial 2 is behind trial 1, which has +33.3 % MFU and +200.0 % simplicity" in text
-    assert "First by what the sweep ranks by" in text
+    assert "First by the objective of the sweep" in text
     assert "MFU simplicity of the front" in text
     assert "50.0 % 0.333" in text  # the head says of what
     answers = [

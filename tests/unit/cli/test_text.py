@@ -201,7 +201,7 @@ def test_a_sweep_maximises_a_metric_or_a_profile_of_weights_which_are_one_where_
         ("mfo=1", "nearest legal value: mfu"),
         ("mfu=much", "mfu=1"),
         ("mfu=0", "above 0"),
-        ("simplicity", "needs a metric of speed"),
+        ("simplicity", "must also name a rate"),
     ],
 )
 def test_a_profile_that_cannot_be_is_refused(profile: str, told: str) -> None:

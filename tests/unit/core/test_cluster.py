@@ -354,7 +354,7 @@ def test_a_line_of_a_trace_names_links_rates_and_deaths_and_faults_in_order() ->
     assert [str(fault) for fault in trace.faults] == ["3;0_1;200mbit", "3;6_7;200mbit", "5;0_1;dead"]
     assert trace.ends == ((0, 1), (6, 7))
     assert {link.bandwidth_bytes_per_s for link in trace.links_at(3)} == {25e6}
-    with pytest.raises(InvalidInput, match="sorted"):
+    with pytest.raises(InvalidInput, match="in the order of their steps"):
         FaultTrace.parse("9;0_1;1\n3;0_1;0")
     with pytest.raises(InvalidInput, match="above the step of the last fault"):
         FaultTrace.parse("9;0_1;1", num_steps=9)

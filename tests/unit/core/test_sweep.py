@@ -111,7 +111,7 @@ def test_nothing_is_clipped_early_where_trials_have_no_norm() -> None:
     incumbent = cpu_layout(data_parallel_replicate_degree=2, gradient_clip=GradientClip.PRE)
     for changes in ({"space": space}, {"challenge": Challenge(incumbent=incumbent)}):
         with pytest.raises(
-            InvalidInput, match=r"must be set, for example to 1.0, if clip (bucket|pre) is tried"
+            InvalidInput, match=r"must be set, for example to 1.0, if gradient_clip (bucket|pre) is tried"
         ) as caught:
             sweep_request(**changes)
         assert caught.value.field == "trial.max_gradient_norm"
@@ -236,7 +236,7 @@ def test_a_study_has_ranges_that_rise_and_losses_of_its_own() -> None:
     pretending = replace(request.job, cluster=replace(request.job.cluster, engine="simulated"))
     with pytest.raises(InvalidInput, match="must be a cluster that runs trials"):
         replace(request, job=pretending)
-    with pytest.raises(InvalidInput, match="which is high"):
+    with pytest.raises(InvalidInput, match="the upper end of the range"):
         Range(low=2.0, high=1.0)
 
 
@@ -416,14 +416,16 @@ def test_a_trainer_travels_with_its_sweep_and_before_there_were_any_our_own_deco
         sweep_request(trainer=trainer(), trial=TrialSettings(proxy_layers_per_stage=(1, 2)))
     assert caught.value.field == "trial.proxy_layers_per_stage"
     document = to_plain(spec("where"))
-    with pytest.raises(InvalidInput, match="must be given if a trainer is given"):
+    with pytest.raises(
+        InvalidInput, match="must be given if a trainer is given, because the cluster decides where the trainer starts"
+    ):
         from_plain(TrialSpec, {**document, "trainer": to_plain(trainer())})
 
 
 @pytest.mark.parametrize("clip", [GradientClip.PRE, GradientClip.BUCKET])
 def test_a_trial_that_clips_before_the_reduction_asks_for_a_norm(clip: GradientClip) -> None:
     layout = cpu_layout(data_parallel_replicate_degree=2, gradient_clip=clip)
-    with pytest.raises(InvalidInput, match=f"must be set, for example to 1.0, if clip {clip} is tried") as caught:
+    with pytest.raises(InvalidInput, match=f"for example to 1.0, if gradient_clip {clip} is tried") as caught:
         trial_spec(layout)
     assert caught.value.field == "settings.max_gradient_norm"
     assert trial_spec(layout, settings=TrialSettings.default_for(layout)).settings.max_gradient_norm == 1.0

@@ -45,7 +45,7 @@ def test_ranks_that_no_degree_names_are_replicas_and_said_to_be_assumed() -> Non
         ("--tensor-parallel-degree two", "must be a whole number"),
         ("--tensor-parallel-degree", "must be a whole number"),
         ("--shard-level some", "must be one of none, optimizer, gradients, parameters"),
-        ("--tensor-parallel-degree 3", "must be 3, the product of the degrees"),
+        ("--tensor-parallel-degree 3", "must be 3, the product of the parallel degrees in the configuration"),
         ("--tensor-parallel-degree 2 --seq-len 0", "must be a whole number above 0"),
         ("--learning-rate 1", "must have at least one argument with the name of a field of a layout"),
     ],
@@ -83,7 +83,7 @@ def test_what_is_no_whole_number_is_refused_by_the_flags_name(text: str) -> None
 def test_a_text_without_a_command_or_a_set_variable_is_refused() -> None:
     with pytest.raises(InvalidInput, match="the script does not set"):
         flags_of(["--tp", "$TP"]).integer("--tp")
-    with pytest.raises(InvalidInput, match="must contain a command with --flags"):
+    with pytest.raises(InvalidInput, match="must contain a command with flags, for example torchrun"):
         launched("hello")
 
 
@@ -174,7 +174,7 @@ def test_every_flag_of_a_command_is_used_or_named(name: str) -> None:
         text = text.replace(before, f"{setting} {before}", 1)
     if setting not in text:
         text = text.replace("--deepspeed_config", f"{setting} --deepspeed_config", 1)
-    assert f"unknown {setting}: is not understood, or has no effect here" in _told(read(text))
+    assert f"unknown {setting}: is not a known setting, or has no effect on the layout" in _told(read(text))
 
 
 def test_a_job_file_may_stand_before_or_behind_its_script() -> None:

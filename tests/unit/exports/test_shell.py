@@ -156,7 +156,7 @@ def test_a_command_is_found_wherever_it_is_handed_to_a_shell(text: str) -> None:
     [
         ("run --a\nrun 'open", "line 2: reached EOF without closing quote"),
         ("if true\nrun", "line 1: .* must be followed by `then`"),
-        ("run " + "$(" * 5000, "too many levels of nesting"),
+        ("run " + "$(" * 5000, "nested too deeply"),
     ],
 )
 def test_a_text_that_bash_does_not_read_is_refused_with_its_line(text: str, message: str) -> None:
@@ -172,14 +172,14 @@ def test_a_parser_that_crashes_or_hangs_refuses_the_text(monkeypatch: pytest.Mon
     with pytest.raises(InvalidInput, match="cannot be read as a shell script"):
         read_script("run --crashes")
     monkeypatch.setattr(subprocess, "run", hang)
-    with pytest.raises(InvalidInput, match="needs more than 10 s of the shell's parser; shorten it"):
+    with pytest.raises(InvalidInput, match="takes more than 10 s to parse as a shell script; shorten it"):
         read_script("run --hangs")
 
 
 def test_scripts_without_end_are_refused_or_read_in_part() -> None:
     with pytest.raises(InvalidInput, match="characters"):
         read_script("A=aaaaaaaaaa\n" + "A=$A$A\n" * 40)
-    with pytest.raises(InvalidInput, match="nested"):
+    with pytest.raises(InvalidInput, match="inside each other"):
         read_script("run " + "${A:-" * 50 + "}" * 50)
     with pytest.raises(InvalidInput, match="at most"):
         read_script("#" * 200_001)

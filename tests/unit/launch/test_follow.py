@@ -201,7 +201,7 @@ def test_more_ranks_than_the_cores_share_are_refused_and_never_started(tmp_path:
     launcher = LocalLauncher(tmp_path, NO_RANKS)
     refusal = launcher.refuses(cpu_cluster(num_nodes=2**17, accelerators_per_node=8))
     assert refusal is not None
-    assert "1048576 ranks, but the cores of this machine share" in refusal
+    assert "1048576 ranks, but the CPU cores of this machine can run" in refusal
     crowd = spec("crowd", layout=cpu_layout(data_parallel_replicate_degree=2**20))
     outcome = failed(launcher.run(crowd, Watcher()))
     assert (outcome.kind, "1048576 ranks are too many" in outcome.message) == (FailureKind.CRASH, True)

@@ -25,7 +25,7 @@ FAILED = measured(MfuGateOutcome.FAILED, findings=SLOWER)
 
 
 def held_to(**changes: Any) -> GateRun:
-    """A gate that failed beside a baseline of two sittings."""
+    """A gate that failed beside a baseline of two sessions."""
     before = baseline(runs=(runs(1000.0), runs(1100.0)), model="tiny", cluster="cpu:2")
     return gate(result=FAILED, baseline=before, finished_at=1060.0, **changes)
 
@@ -33,7 +33,7 @@ def held_to(**changes: Any) -> GateRun:
 def test_a_gate_has_the_same_figures_on_every_surface() -> None:
     figures = ("−7.0 %", "−8.0 % to −6.0 %", "0.4 %", "930 tokens/s", "25.0 %", "1.05 ktokens/s", "2.0 %")
     for shown in surfaces(gate_report(held_to())):
-        for figure in (*figures, "4 runs in 2 sittings"):
+        for figure in (*figures, "4 runs in 2 sessions"):
             assert figure in shown
     document = documents.write(held_to())
     found = document["result"]["findings"]
@@ -45,7 +45,7 @@ def test_a_gate_has_the_same_figures_on_every_surface() -> None:
 def test_lists_of_gates_and_baselines_have_the_same_figures_on_every_surface() -> None:
     held = present(held_to().request.baseline)
     for shown in surfaces(gates_report([held_to()], 1, [held])):
-        for figure in ("−7.0 %", "1,050 tokens/s", "4 runs in 2 sittings"):
+        for figure in ("−7.0 %", "1,050 tokens/s", "4 runs in 2 sessions"):
             assert figure in shown
     for shown in surfaces(baselines_report([held])):
         assert shown.count("1,050 tokens/s") == 1
@@ -76,7 +76,8 @@ def test_a_prediction_is_a_case_with_its_peak_and_its_probability() -> None:
     case = predicted_case(predicted_gate(job, layout, layout, tolerance=0.02), job)
     text = markdown(case.report)
     assert case.badge.endswith("% predicted")
-    for name in ("predicted MFU", "predicted change of the rate", "peak of the fullest rank", "probability to fit"):
+    names = ("predicted MFU", "predicted change of the rate", "peak memory of the rank that needs most")
+    for name in (*names, "probability to fit"):
         assert f"**{name}**" in text
     assert "Nothing was measured." in text
 

@@ -192,7 +192,7 @@ def test_rules_of_no_measured_layout_say_so() -> None:
     assert documents.write(rules)["num_measured"] == 0
     for shown in surfaces(rules_report(rules)):
         assert "From 0 measured trials" in shown
-        assert "ecompute: no pairs; no two measured layouts differ in it alone" in shown
+        assert "ecompute: no pairs: no two measured layouts differ only in it" in shown
 
 
 # ---------------------------------------------------------------- explore
@@ -335,13 +335,13 @@ def test_curves_are_pale_but_for_the_candidates_at_the_target_and_one_point_is_n
 
 def test_a_study_that_runs_tells_that_it_was_asked_to_end() -> None:
     running = study(state=RunState.RUNNING, detail="", finished_at=None, wanted=Stop.CANCEL)
-    assert "It was asked to end." in surfaces(study_report(running))[0]
+    assert "It is being cancelled." in surfaces(study_report(running))[0]
 
 
 def test_a_candidate_that_ended_is_a_line() -> None:
     ended = study_trial(3, 6.0, 5.9)
     name = "3: adamw, learning rate 0.001, batch 16, data-parallel degree 2"
-    assert candidate_line(ended) == f"{name}: complete, not at the target after 32 sequences"
+    assert candidate_line(ended) == f"{name}: complete, did not reach the target within 32 sequences"
     beaten = replace(ended, state=TrialState.PRUNED, pruned=PruneReason(time_s=4.0, beaten_by=7))
     sooner = "number 7 came to the target sooner and for less, after 4 s"
     assert candidate_line(beaten) == f"{name}: pruned, {sooner}"

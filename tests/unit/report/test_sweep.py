@@ -145,8 +145,8 @@ def test_what_trials_show_has_the_same_figures_on_every_surface() -> None:
     assert [one.key for one in found.sections] == ["history", "front", "parallel", "mattered", "calibration"]
     for text in surfaces(found):
         assert "40.0 %" in text
-        assert "1 trial raised the best" in text
-        assert "1 layout that none beats with no more memory" in text
+        assert "1 trial improved the best result" in text
+        assert "1 layout; no layout is faster with the same memory or less" in text
 
 
 def test_errors_of_predictions_are_said_with_their_medians_and_the_intervals_that_held() -> None:
@@ -263,13 +263,13 @@ def test_a_front_carries_the_same_figures_on_every_surface(request_: SweepReques
 def test_a_point_of_a_front_says_what_it_is_the_best_in_and_what_more_costs() -> None:
     for text in texts_of(front_report(of(FAST, MIDDLE, FRUGAL, WORSE), sweep_id="sw-1")).values():
         assert "The best of 4 in MFU; trial 1 has +29.9 % tokens per joule for −9.1 % MFU" in text
-        assert "1 other is better in nothing." in text
+        assert "1 other is not better in any metric." in text
 
 
 def test_a_front_without_a_point_says_so(request_: SweepRequest) -> None:
     asked = replace(request_, objective=Objective(front=(Metric.MFU, Metric.TOKENS_PER_S)))
     for text in texts_of(front_report(sweep_front(asked, []), sweep_id="sw-1")).values():
-        assert "No trial has a result that tells MFU and token rate yet." in text
+        assert "No trial has a value of MFU and token rate yet." in text
 
 
 # ---------------------------------------------------------------- sweep list
@@ -319,9 +319,7 @@ def test_an_empty_list_leads_to_the_list_without_each_filter() -> None:
     page = Html().sections(reported(asked=asked))
     assert 'href="/?state=failed"' in page
     assert 'href="/?q=llama"' in page
-    assert "This page lies behind the last sweep." in Html().sections(
-        reported(asked=Asked(where=SweepFilter(), number=9))
-    )
+    assert "This page is after the last sweep." in Html().sections(reported(asked=Asked(where=SweepFilter(), number=9)))
 
 
 def test_what_needs_attention_stands_first_and_leads_there() -> None:
@@ -395,7 +393,7 @@ def test_deaths_have_the_same_figures_on_every_surface() -> None:
     for text in shown(*trials):
         assert "out of memory" in text
         assert f"Predicted to need {peak} of {limit}." in text
-        assert "4 of 4 have mb 8, 0 of the 6 that ran." in text
+        assert "4 of the 4 failed trials have mb 8, and 0 of the 6 trials that ran have it." in text
         assert "Trial 10 ran with micro-batch 8 → 1, in 10 MB." in text
 
 
@@ -403,7 +401,7 @@ def test_deaths_of_machines_say_how_often_their_trials_were_started() -> None:
     lost = [replace(died(n, BASE, FailureKind.INFRASTRUCTURE), attempts=n + 1) for n in range(3)]
     for text in shown(*lost):
         assert "Started up to 3 times." in text
-        assert "Run them again once the machines are back" in text
+        assert "Run them again when the machines are back" in text
 
 
 # ---------------------------------------------------------------- comments

@@ -199,7 +199,7 @@ def test_figures_that_nothing_measured_are_amber_and_predictions_pencil(source: 
     assert f"main {source}" in page
     assert 'class="number predicted"' in page
     assert ("m-dot simulated" in page) == (source == "simulated")
-    assert ("nothing ran" in surfaces(report)[0]) == (source == "simulated")
+    assert ("no trial ran" in surfaces(report)[0]) == (source == "simulated")
 
 
 def test_a_wide_interval_is_given_by_its_ends_in_its_column_alone() -> None:
@@ -298,7 +298,7 @@ def test_json_carries_the_figures_of_the_report() -> None:
 def test_one_layout_of_one_job_differs_in_nothing() -> None:
     report = reported(FIRST, FIRST)
     for shown in surfaces(report):
-        assert "Nothing: they are one layout of one job." in shown
+        assert "Nothing: they are the same layout of the same job." in shown
         assert "Same in all: tp 2" in shown
 
 
@@ -368,7 +368,7 @@ def test_groups_of_a_rank_show_what_each_sends_and_every_rank_leads_to_its_own()
     for text in shown(section):
         assert "The groups of rank 1" in text
         assert "tensor" in text
-        assert "Predicted: bytes that pass a rank's link in a step" in text
+        assert "Predicted: bytes that pass over a rank's link in a step" in text
 
 
 def test_a_window_is_two_shares_of_the_step() -> None:

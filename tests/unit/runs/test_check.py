@@ -182,7 +182,7 @@ def test_a_check_of_links_measures_all_nodes_without_a_trial_and_says_which_link
     assert (order.cluster.num_nodes, order.task.module) == (4, "autotuner.trials.benchmarks.profile")
     assert '"wanted":"devices_and_links"' in order.task.request
     assert (check.state, len(check.progress.links)) == (RunState.COMPLETE, 6)
-    assert any(line.startswith("links one by one: 6 links between 4 nodes: typically 50 µs") for line in lines(check))
+    assert any(line.startswith("each link: 6 links between 4 nodes: typically 50 µs") for line in lines(check))
     assert any(line.startswith("nodes 2 and 3: 29.9 ms late (± 2 µs), measured ") for line in lines(check))
     (health,) = profiled(four, store.descriptions.get(DeviceProfile, "pair")).link_health
     assert health.ends == (2, 3)
@@ -205,7 +205,7 @@ def test_some_of_many_nodes_leave_the_health_of_links_open(store: Store, tmp_pat
 
     asked(store, replace(PAIR, num_nodes=16), num_nodes=4)
     check = checked(store, {"scripted": launcher(tmp_path, Four(RUNNING, ENDED))})
-    assert "the engine does not say which of the cluster's 16 nodes these are" in lines(check)
+    assert "the engine does not say which nodes of the cluster's 16 nodes were measured" in lines(check)
     assert profiled(replace(PAIR, num_nodes=16), store.descriptions.get(DeviceProfile, "pair")).link_health == ()
 
 
@@ -235,7 +235,7 @@ def printing(printed: bytes) -> Scripted:
 OUT_OF_MEMORY = told(type="failure", kind="oom", rank=3, message="OutOfMemoryError: 2 GB", traceback="")
 NEVER_MET = "torch.distributed.DistNetworkError: the server socket has failed to listen: EADDRINUSE"
 STACK = [f"frame #{number}: c10d::TCPStore + 0x21 (0x55ca)" for number in range(50)]
-NO_TORCH = "a node of scripted has no torch, or not our package trials"
+NO_TORCH = "a node of scripted has no torch or no parallelism-autotuner"
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ NO_TORCH = "a node of scripted has no torch, or not our package trials"
         (printing(OUT_OF_MEMORY + told(type="node", exit_code=1)), "trial: oom (rank 3): OutOfMemoryError: 2 GB"),
         (
             printing(broken("Traceback:", NEVER_MET, "Exception raised from listen at socket.cpp", *STACK)),
-            f"the last that was printed: {NEVER_MET}",
+            f"the last printed line: {NEVER_MET}",
         ),
     ],
     ids=["silent", "a bug", "refused", "lost", "no torch", "no package", "out of memory", "never met"],

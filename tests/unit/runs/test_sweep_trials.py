@@ -102,8 +102,8 @@ def test_after_a_trial_that_ran_out_of_memory_its_note_says_what_is_believed_of_
     store, ended = swept(sweep_request(budget=Budget(num_trials=3, min_gain=0, prune_below=0)), launcher)
     [(number, note)] = notes_of(store, ended)
     assert number == 0
-    assert str(note).startswith("peaks are now believed to be ")
-    assert str(note).endswith("untried layouts have at least an even chance to fit")
+    assert str(note).startswith("memory peaks are now estimated as ")
+    assert str(note).endswith("untried layouts are more likely to fit than not")
 
 
 def test_a_trial_that_will_hardly_fit_says_why_it_is_tried() -> None:
@@ -114,7 +114,7 @@ def test_a_trial_that_will_hardly_fit_says_why_it_is_tried() -> None:
     store, ended = swept(replace(request, job=replace(request.job, cluster=tight)), FakeLauncher(plain_measurement))
     [(number, note)] = notes_of(store, ended)
     assert number == 0
-    assert str(note).endswith("likely to fit in memory, and tried since no untried layout has an even chance")
+    assert str(note).endswith("it is tried because no untried layout is more likely to fit than not")
 
 
 def test_a_shutdown_while_several_trials_run_loses_none_and_the_next_worker_runs_them() -> None:

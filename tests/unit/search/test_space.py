@@ -258,7 +258,7 @@ def test_a_space_with_more_candidates_than_are_judged_at_once_is_the_union_of_it
 def test_combinations_of_choices_are_counted_and_refused_before_any_is_built() -> None:
     space = tiny_space(recompute_every=tuple(range(1, 1001)), gradient_bucket_bytes=tuple(range(1, 1001)))
     tracemalloc.start()
-    with pytest.raises(SpaceTooLarge, match=r"space = \d{7,}: combinations of choices \(1000 of recompute_every, 1000"):
+    with pytest.raises(SpaceTooLarge, match=r"space = \d{7,}: combinations of options \(1000 of recompute_every, 1000"):
         legal_layouts(tiny_job(1), space)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -69,8 +69,8 @@ def test_nodes_that_were_dumped_into_one_file_are_described_by_the_first() -> No
         ("<graphs/>", "line 1 = 'graphs': .* nearest legal value: system"),
         ("<system><gpu dev='x'/></system>", "line 1 = 'x': must be a whole number, because it is the dev of <gpu>"),
         ("<system>\n<gpu dev='0'/>\n<gpu dev='0'/></system>", "line 3 = 0: is already the number of another gpu"),
-        ("<system/>", "must be followed by at least one gpu element"),
-        ("<system>" + "<pci>" * 100, "nested deeper than 64"),
+        ("<system/>", "is the last element of the file, but a topology of NCCL must have at least one gpu element"),
+        ("<system>" + "<pci>" * 100, "has at most 64 levels"),
         ("<system><pci link_speed='fast'><gpu dev='0'/></pci></system>", "must be the rate of PCIe, such as 16.0 GT/s"),
         (
             "<system><pci><nvlink/></pci><gpu dev='0'/></system>",
@@ -120,7 +120,10 @@ def test_json_says_a_network_a_wiring_or_both() -> None:
             '{"network": {"name": "x"}, "wires": 1}',
             "wires = 1: is not a known field; the fields are network and wiring",
         ),
-        ("x" * 2_000_001, "has 2,000,001 characters, but at most 2,000,000 can be read"),
+        (
+            "x" * 2_000_001,
+            "has 2,000,001 characters, but at most 2,000,000 can be read",
+        ),
     ],
 )
 def test_what_is_none_of_them_is_refused(text: str, told: str) -> None:
@@ -175,7 +178,7 @@ def test_host_lists_keep_their_zeros_and_take_several_brackets() -> None:
         ("SwitchName=s0 Nodes=x\n\nSwitchName=s0 Nodes=y", "line 3 = 's0': must be defined only once; line 1"),
         ("SwitchName=s0 Nodes=x\nSwitchName=s1 Nodes=x", "line 2 = 'x': must be connected to one switch only; line 1"),
         ("SwitchName=s0 Switches=leef\nSwitchName=leaf Nodes=x", "line 1 = 'leef': .* nearest legal value: leaf"),
-        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "must not be below itself"),
+        ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "must not be below itself, also not through"),
         ("SwitchName=a Nodes=n[3-1]", r"line 1 = '3-1': must be a range .* nearest legal value: 1-3"),
         ("SwitchName=a Nodes=n[0-999999999]", "of fewer than 200,000"),
         ("SwitchName=a Nodes=n[0-999]m[0-999]", "at most 200,000 names"),
@@ -306,7 +309,7 @@ def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -
         ),
         ("GPU0 GPU1\nGPU0 X PIX", "line 1 = 'GPU1': is a column of the table, but no line begins with this name"),
         ("GPU0 GPU1\nGPU0 X\nGPU1 PIX X", "line 2 = 'GPU0 X': must have 2 cells"),
-        ("GPU0 GPU2\nGPU0 X PIX\nGPU2 PIX X", "must be the numbers from 0 to 1"),
+        ("GPU0 GPU2\nGPU0 X PIX\nGPU2 PIX X", "must be numbered from 0 to 1 without a gap; copy the whole table"),
     ],
 )
 def test_a_matrix_that_is_not_whole_is_refused_with_its_line(text: str, told: str) -> None:

@@ -238,7 +238,7 @@ def test_each_level_of_sharding_needs_less_and_ranks_share_the_state_that_they_s
     assert float(split.optimizer_bytes[0]) == float(whole.optimizer_bytes[0]) / 8
     assert float(split.gradients_bytes[0]) == float(whole.gradients_bytes[0]) / 8
     kept, dropped = (of(sharded(PARAMETERS, reshard=r), eight_gpus()) for r in (False, True))
-    # beside the gradients on their way, whole layers and tables there, two layers and the tables here
+    # beside the gradients that are being sent, whole layers and tables there, two layers and the tables here
     model = eight_gpus().model
     more_layers = model.num_layer_parameters * (1 - 2 / model.num_layers)
     assert float(kept.buffers_bytes[0]) - float(dropped.buffers_bytes[0]) == pytest.approx(2 * more_layers, rel=1e-3)

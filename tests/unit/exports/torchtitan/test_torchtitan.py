@@ -219,8 +219,8 @@ def test_every_flavor_has_a_function_to_start_from() -> None:
     [
         ("from torchtitan import x\ndef f(:\n  Trainer.Config(", "must be valid Python"),
         ("from torchtitan import x\nx = 1\n", "must be a Python module with a function"),
-        ("from torchtitan import x\ndef f():\n    return 3\n", "returns a value that can be known only by running"),
-        ("from torchtitan import x\ndef f():\n    return g()\ndef g():\n    return f()\n", "in an endless circle"),
+        ("from torchtitan import x\ndef f():\n    return 3\n", "returns a value that is known only when"),
+        ("from torchtitan import x\ndef f():\n    return g()\ndef g():\n    return f()\n", "without an end"),
         ("--module llama3 --config llama3_8b activation-checkpoint:some", "must be one of none, selective, full"),
         ("from torchtitan import x\n" + " " * 200_000, "can be read"),
     ],

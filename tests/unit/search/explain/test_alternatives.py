@@ -201,7 +201,7 @@ def test_degrees_that_break_a_rule_are_struck_with_their_reason_and_others_are_n
 def test_idle_values_and_formats_that_hardware_lacks_are_struck_with_the_reason() -> None:
     schedule = by_value(arranged("dp64 mb1 flash bf16"), "pipeline_schedule")
     assert schedule[PipelineSchedule.GPIPE].is_idle
-    assert "one pipeline rank needs no schedule" in schedule[PipelineSchedule.GPIPE].reasons[0].message
+    assert "with one pipeline rank the schedule has no effect" in schedule[PipelineSchedule.GPIPE].reasons[0].message
     shards = by_value(arranged("tp8 pp8 1f1b mb1 flash bf16"), "shard_level")
     assert shards[ShardLevel.PARAMETERS].is_idle
     precisions = by_value(arranged("dp8 tp8 mb1 flash bf16"), "precision")

@@ -236,7 +236,7 @@ def test_what_is_computed_again_and_exchanged_is_told_by_its_way() -> None:
     megatron = replace(big_job(), stack=Stack(selective_recompute=(RecomputePolicy.CORE_ATTN,)))
     assert "the attention cores run again" in said_limit("recompute_s", selective, megatron)
     assert "on one layer in 4" in said_limit("recompute_s", replace(LAYOUT, recompute_every=4), big_job())
-    for way, word in zip(ContextExchange, ("sent round", "gathered before", "heads exchanged"), strict=True):
+    for way, word in zip(ContextExchange, ("sent around a ring", "gathered before", "heads exchanged"), strict=True):
         layout = replace(LAYOUT, context_parallel_degree=2, context_exchange=way)
         assert word in said_limit("context_communication_s", layout, big_job())
 
@@ -244,10 +244,11 @@ def test_what_is_computed_again_and_exchanged_is_told_by_its_way() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "who sends over it waits, and 1f1b does not plan for it"),
+        ({}, "a rank that sends over it waits, and schedule 1f1b does not adapt to it"),
         (
             {"p2p_transport": P2PTransport.DELEGATED, "pipeline_schedule": PipelineSchedule.ADAPTIVE},
-            "delegates carry what passes, and no rank waits to have sent, and the plan runs further ahead",
+            "delegates (helper processes) send the data, and no rank waits until it is sent, and the schedule runs "
+            "more forward passes ahead",
         ),
     ],
 )

@@ -74,10 +74,10 @@ def test_a_study_ends_with_its_budget_or_hours_and_fails_where_none_came_to_the_
     missed = [study_trial(number, 6.0, 5.9) for number in range(4)]
     end = StudyPlan("os-test", study_request(), reached).next()
     assert isinstance(end, StudyEnd)
-    assert end_in_words(end, study_request()) == "4 candidates were tried, and 4 came to the target"
+    assert end_in_words(end, study_request()) == "4 candidates were tried, and 4 reached the target"
     end = StudyPlan("os-test", study_request(), missed).next()
     assert isinstance(end, StudyEnd)
-    assert end_in_words(end, study_request()) == "4 candidates were tried, and none came to the target"
+    assert end_in_words(end, study_request()) == "4 candidates were tried, and none reached the target"
     budget = StudyBudget(num_trials=9, accelerator_hours=1e-4)
     end = StudyPlan("os-test", study_request(budget=budget), [study_trial(0, 6.0, 5.9)]).next()
     assert isinstance(end, StudyEnd)

@@ -118,7 +118,7 @@ def test_the_layout_that_runs_today_is_left_where_that_is_worth_a_switch() -> No
 
 def test_what_cannot_be_planned_is_named() -> None:
     phased = of(1e9)
-    with pytest.raises(InvalidInput, match=f"is 5 ranks, but the cluster has {phased.job.cluster.world_size}"):
+    with pytest.raises(InvalidInput, match=f"of the cluster, {phased.job.cluster.world_size}, but it is 5"):
         PhasesQuestion(phased=phased, current=Layout(tensor_parallel_degree=5))
     small = replace(JOB, cluster=load_cluster("h100:1"))
     phased = replace(of(1e9), job=replace(small, model=load_model("llama-3-70b")))

@@ -298,7 +298,7 @@ def test_sizes_with_too_many_layouts_are_left_out_or_thinly_looked_through(monke
     too_many_layouts_of(monkeypatch, {16: 4})
     found = planned(request_of(accelerators=("h100",), sizes=(16,), space=axes))
     assert [one.is_thorough for one in found.contenders] == [False]
-    said = "on h100-sxm:16 a thin space of layouts was looked through: 16 ranks split in more ways"
+    said = "on h100-sxm:16 only a part of the layouts was predicted: 16 ranks split in more ways"
     assert caveats_in_words(found.caveats).count(said) == 1
     too_many_layouts_of(monkeypatch, {24: 0})
     found = planned(request_of(accelerators=("h100",), sizes=(16,)))

@@ -93,7 +93,7 @@ def test_a_layout_that_is_only_predicted_is_said_to_be() -> None:
     found = side_by_side([contender(step_s / 2, step_s / 200), expected])
     heading, noise, *_ = told(contender(step_s / 2, step_s / 200), expected)
     assert heading == "A is predicted 100.0 % faster than B"
-    assert noise.endswith("what predictions and runs may be off by.")
+    assert noise.endswith("the error of predictions and runs.")
     assert [one.figures.source for one in found.items] == ["measured", "predicted"]
     heading, *_ = told(contender(step_s / 2, step_s / 200), contender(step_s, step_s / 100), expected)
     assert heading == "A is 100.0 % faster than B and is predicted 100.0 % faster than C"

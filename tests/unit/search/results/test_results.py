@@ -310,7 +310,9 @@ def test_the_way_out_of_too_little_memory_is_the_nearest_layout_that_ran_or_what
     need = prediction(memory=memory(activations_bytes=100e9), fits=False)
     (group,) = failures(REQUEST, [replace(died(0, BASE), prediction=need)])
     assert group.way_out == WayOut(died=BASE)
-    assert way_out(group).startswith(f"nothing of the sweep ran; the least of them, {BASE}, lacks 20 GB")
+    assert way_out(group).startswith(
+        f"no trial of the sweep ran; the layout that needs least memory, {BASE}, needs 20 GB more"
+    )
 
 
 def test_a_layout_that_ran_elsewhere_in_the_sweep_may_run_again() -> None:

@@ -112,7 +112,7 @@ def test_conditions_are_met_by_these_rows(text: str, met: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tpp=4", r"'tpp': is not a column of the table; nearest legal value: tp$"),
+        ("tpp=4", r"'tpp': is not a column of the table of trials; nearest legal value: tp$"),
         ("recompute=ful", r"must use one of these values: full, selective, none; nearest legal value: recompute=full"),
         ("tp", r"'tp': is not a condition: .*, for example tp>1"),
         ("hello", r"'hello': is not a condition"),

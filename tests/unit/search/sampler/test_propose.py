@@ -191,17 +191,17 @@ def test_once_more_than_a_twentieth_of_trials_ran_out_of_memory_surer_layouts_go
 def test_long_shots_and_beliefs_are_said_with_their_figures() -> None:
     shot = LongShot(fit_probability=0.312, expected_gain=0.0314, likely_gain=0.0121)
     assert long_shot_in_words(shot, "best MFU") == (
-        "only 31 % likely to fit in memory, and tried since it is expected to raise the best MFU by 3.1 % "
-        "all the same; a layout with an even chance by 1.2 % at most"
+        "only 31 % likely to fit in memory; it is tried because it is expected to raise the best MFU by 3.1 % "
+        "all the same; a layout that is more likely to fit than not by 1.2 % at most"
     )
     shot = LongShot(fit_probability=0.312, expected_gain=math.inf, likely_gain=None)
     assert long_shot_in_words(shot, "best MFU") == (
-        "only 31 % likely to fit in memory, and tried since no untried layout has an even chance"
+        "only 31 % likely to fit in memory; it is tried because no untried layout is more likely to fit than not"
     )
     belief = MemoryBelief(factor=1.0623, low=0.951, high=1.174, num_untried=16_700, num_likely=7312)
     assert memory_in_words(belief) == (
-        "peaks are now believed to be 1.06 x the predicted ones, 8 of 10 layouts within 0.95 to 1.17 x; "
-        "7,312 of 16,700 untried layouts have at least an even chance to fit"
+        "memory peaks are now estimated as 1.06 x the predicted ones, 8 of 10 layouts between 0.95 and 1.17 x; "
+        "7,312 of 16,700 untried layouts are more likely to fit than not"
     )
 
 

@@ -306,7 +306,7 @@ def test_what_a_sampler_cannot_work_with_is_refused() -> None:
     proposer = sampler()
     with pytest.raises(InvalidInput, match="maximize"):
         optuna.create_study(direction="minimize", sampler=proposer).ask(proposer.distributions)
-    with pytest.raises(InvalidInput, match="as many as the layouts"):
+    with pytest.raises(InvalidInput, match="one prediction for each layout"):
         LayoutSampler(LAYOUTS.take(slice(1, None)), predictions(), job=JOB)
     with pytest.raises(InvalidInput, match="min_gain"):
         LayoutSampler(LAYOUTS, predictions(), job=JOB, min_gain=-0.1)

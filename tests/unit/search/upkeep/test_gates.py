@@ -64,8 +64,8 @@ def test_a_rate_passes_fails_or_is_undecided_with_its_numbers() -> None:
     found = result(findings(against_baseline=comparison()))
     assert found.outcome is MfuGateOutcome.PASSED
     assert gate_verdict(gate().request, found) == (
-        "beside main it is 0.1 % faster (95 % interval 0.9 % slower to 1.1 % faster), by 3 runs beside 4 that scatter "
-        "by 0.4 %; it reaches 1 ktoken/s (25.0 % MFU)"
+        "compared with main it is 0.1 % faster (95 % interval 0.9 % slower to 1.1 % faster), from 3 runs compared "
+        "with 4 that scatter by 0.4 %; it reaches 1 ktoken/s (25.0 % MFU)"
     )
     found = result(SLOWER)
     assert found.outcome is MfuGateOutcome.FAILED
@@ -160,7 +160,7 @@ def test_runs_of_an_earlier_gate_are_judged_beside_the_baseline_of_now_if_they_d
     slow = findings(runs=runs(rates=(800.0, 801.0, 799.0, 800.5, 800.2)))
     found = present(reused_result(held.request, gate(id="ga-0", result=measured(findings=slow))))
     assert (found.outcome, found.reused_from) == (MfuGateOutcome.FAILED, "ga-0")
-    assert "by the runs of ga-0" in gate_verdict(held.request, found)
+    assert "this uses the runs of ga-0" in gate_verdict(held.request, found)
     few = gate(id="ga-0", result=measured(findings=findings(runs=runs(rates=(990.0,)))))
     assert reused_result(gate().request, few) is None
     assert reused_result(gate().request, gate(result=measured(findings=None))) is None
@@ -205,10 +205,10 @@ def test_an_equal_layout_passes_and_a_loss_fails_beyond_the_error_and_the_tolera
 def test_layouts_that_break_rules_or_memory_fail_by_closed_forms_or_as_a_dry_run_counted() -> None:
     found = gate_of(changed(pipeline_schedule=PipelineSchedule.GPIPE))
     assert found.outcome is MfuGateOutcome.FAILED
-    assert "runs out of memory: the fullest of 512 ranks needs" in predicted_verdict(found, JOB)
+    assert "runs out of memory: of 512 ranks, the rank that needs most memory needs" in predicted_verdict(found, JOB)
     found = gate_of(changed(pipeline_parallel_degree=5))
     assert found.outcome is MfuGateOutcome.FAILED
-    assert "the product of the degrees is 640 ranks, but the cluster has 512" in predicted_verdict(found, JOB)
+    assert "accelerators of the cluster, 512, but it is 640" in predicted_verdict(found, JOB)
     assert found.predicted is None
     full, empty = gate_of(TODAY, dry_run=counted(90e9)), gate_of(TODAY, dry_run=counted(10e9))
     assert (full.outcome, empty.outcome) == (MfuGateOutcome.FAILED, MfuGateOutcome.PASSED)

@@ -210,8 +210,8 @@ def test_an_incumbent_that_runs_as_it_did_or_faster_is_unchanged() -> None:
     unchanged = outcome(findings())
     assert (unchanged.verdict, unchanged.word) == (Verdict.UNCHANGED, "unchanged")
     assert said(findings()) == (
-        "the incumbent runs as it did: +0.1 % ± 1.0, 1 ktoken/s (25.0 % MFU), "
-        "3 measurements beside 4 of the run before, which scatter by 0.4 %"
+        "the incumbent (layout in use) is as fast as before: +0.1 % ± 1.0, 1 ktoken/s (25.0 % MFU), "
+        "3 measurements compared with 4 of the run before, which scatter by 0.4 %"
     )
     faster = findings(against_baseline=comparison(change=0.08))
     assert outcome(faster).verdict is Verdict.UNCHANGED
@@ -223,25 +223,25 @@ def test_a_regression_says_what_was_lost_since_when_and_what_differs_if_anything
     assert slower.verdict is Verdict.REGRESSION
     assert said(SLOWER, time_zone="Europe/Berlin") == (
         "the incumbent lost 7.0 % ± 1.0 since 2026-03-01 03:00 CET: 930 token/s instead of 1 ktoken/s, 3 measurements "
-        "beside 4 of the run before, which scatter by 0.4 %; what differs: torch was 2.12 and is 2.13"
+        "compared with 4 of the run before, which scatter by 0.4 %; what differs: torch was 2.12 and is 2.13"
     )
     assert slower.since == NIGHT - 86400
     assert slower.changes == (EnvironmentChange(name="torch", then="2.12", now="2.13"),)
     same = replace(SLOWER, runs=runs(930.0))
-    assert said(same).endswith("all that trials record of their environment is as it was")
+    assert said(same).endswith("everything that trials record of their environment is unchanged")
     both = replace(BETTER, runs=SLOWER.runs, against_baseline=SLOWER.against_baseline)
     assert outcome(both).verdict is Verdict.REGRESSION
-    assert explained(both) == [f"as things are now, {CHALLENGER} is 10.0 % ± 1.0 faster; it was not adopted"]
+    assert explained(both) == [f"in the present environment, {CHALLENGER} is 10.0 % ± 1.0 faster; it was not adopted"]
 
 
 def test_better_layouts_wait_or_are_adopted_and_say_what_made_them_better() -> None:
     assert outcome(BETTER).verdict is Verdict.BETTER_FOUND
     assert said(BETTER).startswith(f"{CHALLENGER} is 10.0 % ± 1.0 faster than the incumbent {INCUMBENT}")
-    assert said(BETTER).endswith("adopt it, or the incumbent stays")
+    assert said(BETTER).endswith("adopt it, or the incumbent (layout in use) stays")
     change, predicted = explained(BETTER)
     assert change == "tensor 1 → 2, replicate 2 → 1"
     assert predicted.startswith("predicted: it ")
-    assert said(BETTER, adopts=True).endswith("it is the incumbent from now on")
+    assert said(BETTER, adopts=True).endswith("it is the incumbent (layout in use) from now on")
     assert after(Verdict.BETTER_FOUND, BETTER).incumbent == INCUMBENT
     adopted = after(Verdict.BETTER_FOUND, BETTER, retune(adopts=True))
     assert adopted == Standing(incumbent=CHALLENGER, baseline=(runs(1100.0),))
@@ -259,17 +259,17 @@ def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None
     first = outcome(found, sweep)
     assert (first.verdict, first.word) == (Verdict.UNCHANGED, "baseline_set")
     assert retune_announcement(retune_run(), first, "", at=NIGHT).title == "nightly: the baseline is set"
-    assert f"{INCUMBENT}, the best that was found, reaches 1 ktoken/s" in said(found, sweep)
+    assert f"{INCUMBENT}, the best layout that the search found, reaches 1 ktoken/s" in said(found, sweep)
 
 
 def test_what_the_noise_hides_is_said_and_not_called_unchanged_if_it_looks_slower() -> None:
     hidden = findings(against_baseline=comparison(Decision.UNDECIDED, -0.002, noise=0.05))
     assert outcome(hidden).verdict is Verdict.UNCHANGED
     undecided = said(hidden, test=SequentialTest(loss=0.06))
-    assert undecided.startswith("no loss was found, and one of 6 % not ruled out: −0.2 % ± 1.0")
+    assert undecided.startswith("no slowdown was found, but a slowdown of 6 % is not ruled out: −0.2 % ± 1.0")
     disturbed = findings(against_baseline=comparison(Decision.UNDECIDED, -0.3))
     assert outcome(disturbed).verdict is Verdict.COULD_NOT_RUN
-    assert said(disturbed).startswith("it looks as if the incumbent had become slower, and what was measured does not")
+    assert said(disturbed).startswith("the incumbent (layout in use) may have become slower, but the measurements")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_decisions_stand_after_a_cancel_and_simulated_ones_are_said_to_be() -> N
     assert outcome(SLOWER, ended(RunState.CANCELLED)).verdict is Verdict.REGRESSION
     simulated = trial(INCUMBENT, measurement=measurement(is_simulated=True))
     assert {explained(found, [simulated])[-1] for found in (findings(), SLOWER, BETTER)} == {
-        "nothing ran: these are times of the cost model, with seeded noise"
+        "no trial ran: these are times of the cost model, with random noise (fixed seed)"
     }
 
 

@@ -274,7 +274,10 @@ def test_the_check_names_version_and_namespace_and_the_rights_that_are_missing(h
     engine = held.engine()
     assert engine.check() == "Kubernetes v1.34.0-fake, namespace default, Jobs"
     held.cluster.faults.forbidden |= {"create jobs", "get pods/log"}
-    with pytest.raises(EngineUnavailable, match="no permission to create jobs, get pods/log in namespace default"):
+    with pytest.raises(
+        EngineUnavailable,
+        match="no permission to create jobs, get pods/log in namespace default; ask",
+    ):
         engine.check()
 
 

@@ -346,7 +346,9 @@ def test_a_job_whose_number_nobody_noted_is_found_by_its_name(tmp_path: Path, sl
 def test_a_job_that_was_about_to_be_submitted_and_was_not_is_submitted_again(
     slurm: ScriptedSlurm, made: SlurmEngine
 ) -> None:
-    slurm.failing["sbatch"] = EngineUnavailable("sbatch has not answered for 30 s")
+    slurm.failing["sbatch"] = EngineUnavailable(
+        "sbatch has not answered for 30 s; check that the controller of Slurm runs"
+    )
     with pytest.raises(EngineUnavailable):
         made.submit(order())
     slurm.failing.clear()
