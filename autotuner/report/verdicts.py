@@ -49,7 +49,7 @@ _MOST_CHANGES = 4
 def comparison_in_words(found: Comparison) -> str:
     """Describe how much faster or slower the runs of a layout are than those of its reference, without a full stop.
 
-    Example: ``5.1 % slower (95 % interval 4.2 to 6.0 %), by 4 runs beside 10 that scatter by 0.6 %``.
+    Example: ``5.1 % slower (95 % interval 4.2 to 6.0 %), from 4 runs compared with 10 that scatter by 0.6 %``.
     """
     runs = f"{counted(found.num_candidate, 'run')} compared with {found.num_reference}"
     scatter = f"{runs} that scatter by {_share(found.noise)}"
@@ -296,7 +296,7 @@ def _since_last(challenge: Challenge, outcome: RetuneOutcome) -> str:
 def _beside(challenge: Challenge, comparison: Comparison) -> str:
     """Return the numbers of compared measurements and their noise.
 
-    For example ``6 measurements beside 24 of 8 runs before, which scatter by 0.4 %``.
+    For example ``6 measurements compared with 24 of 8 runs before, which scatter by 0.4 %``.
     """
     num_earlier = len(challenge.baseline)
     earlier = "the run before" if num_earlier == 1 else f"{num_earlier} runs before"

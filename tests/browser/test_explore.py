@@ -157,7 +157,7 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
     expect(page.locator(f"#{check.id} tbody tr")).to_have_text(["5 strial: job 17 waits"])
     expect(page.locator(f"#{check.id}")).to_contain_text("two: processes · job 17 queued")
     links = page.get_by_role("region", name="Links", exact=True).first
-    expect(links).to_contain_text("Nobody measured them")
+    expect(links).to_contain_text("They were not measured")
 
     taken = fit_profile(pair_measurements(), name="pair", measured_at=NOW, num_ranks=4, accelerator=cpu_core())
     store.descriptions.save(replace(taken, cluster="pair"))

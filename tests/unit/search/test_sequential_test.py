@@ -92,7 +92,7 @@ def test_a_comparison_says_its_change_interval_runs_and_noise() -> None:
     comparison = compare([runs(1, 40)], [runs(2, 40, mean=80)], TEST)
     assert comparison.noise == pytest.approx(0.01, rel=0.2)  # 78 degrees of freedom: 8 % off, once in three
     detail = comparison_in_words(compare([group(100, 101, 99, 100.5)], [group(95, 96, 94)], TEST))
-    assert detail == "5.1 % slower (95 % interval 2.7 to 7.5 %), from 3 runs beside 4 that scatter by 1.2 %"
+    assert detail == "5.1 % slower (95 % interval 2.7 to 7.5 %), from 3 runs compared with 4 that scatter by 1.2 %"
 
 
 @pytest.mark.parametrize(("noise", "baseline"), [(0.003, 3), (0.01, 5), (0.02, 10)])
