@@ -58,7 +58,7 @@ def ask_torch(module: str, question: str, *, timeout_s: float, progress: Callabl
         if status == 0:
             return answered.read().splitlines()[-1]
     if "No module named 'torch'" in last:
-        raise InvalidInput("torch", None, "is not installed here; install the extra `trials` of this package")
+        raise InvalidInput("torch", None, "is not installed here; run pip install 'parallelism-autotuner[trials]'")
     if status == _EXIT_REFUSED:
         raise InvalidInput(module, "as given", last)
     raise AutotunerError(f"{module} failed: {last}")
@@ -94,7 +94,10 @@ def _followed(
             limit.cancel()
             process.kill()
     if is_late:
-        raise AutotunerError(f"{module} gave no answer within {timeout_s:.0f} s")
+        raise AutotunerError(
+            f"{module} gave no answer within {timeout_s:.0f} s; try again when other programs on this machine have "
+            "ended"
+        )
     return status, last
 
 
