@@ -228,7 +228,7 @@ def test_the_page_says_that_nothing_was_learnt_and_then_what(page: Page, driver:
     page.goto("/")
     page.get_by_text("More", exact=True).click()  # in the head of the page
     page.get_by_role("link", name="Calibrations").click()
-    expect(page.get_by_text("Nothing learnt yet")).to_be_visible()
+    expect(page.get_by_text("No correction was learnt yet")).to_be_visible()
     sweep = driver.sweep()
     step_time_s = 2 * predict_one(LEARNT, tiny_job()).step_time.total_s
     driver.ended(sweep, 0, measurement(step_time_s=step_time_s), layout=LEARNT)
