@@ -438,7 +438,7 @@ class Autotuner:
         stack = load(Stack, stack_of(request.format)) if request.stack is None else resolved(request.stack)
         job = request.job(stack)
         require_asked(request.layout, job)
-        return self.asides.ask(export, job, request.layout, request.format)
+        return self.asides.ask(export, job, request.layout, request.format, request.launcher)
 
     def import_configuration(self, request: ImportRequest) -> Imported:
         """Read a trainer's configuration and return the layout in it. A script is parsed and never run.

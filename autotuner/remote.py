@@ -30,7 +30,7 @@ from autotuner.core.announcement import (
     WebhookCreated,
     WebhookStanding,
 )
-from autotuner.core.choices import ExportFormat
+from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.cluster import Cluster
 from autotuner.core.cluster_check import CheckRequest, CheckRun
 from autotuner.core.codec import to_plain
@@ -603,12 +603,19 @@ class Remote:
         """Return a layout as arguments or configuration files of a trainer, with the options that the trainer lacks."""
         return self._post("/exports", Export, body)
 
-    def export_trial(self, trial_id: str, *, format: ExportFormat | None = None) -> Export:  # noqa: A002  # as the API calls it
+    def export_trial(
+        self,
+        trial_id: str,
+        *,
+        format: ExportFormat | None = None,  # noqa: A002  # as the API calls it
+        launcher: ExportLauncher | None = None,
+    ) -> Export:
         """Return the layout of a trial as arguments or configuration files of a trainer.
 
-        ``format`` is the trainer's format. The service refuses a request without it.
+        ``format`` is the trainer's format. The service refuses a request without it. ``launcher`` is the program that
+        starts the trainer; with it, the answer has scripts.
         """
-        return self._get(f"/trials/{trial_id}/export", Export, format=format)
+        return self._get(f"/trials/{trial_id}/export", Export, format=format, launcher=launcher)
 
     def import_configuration(self, body: ImportRequest) -> Imported:
         """Read a trainer's arguments, script or configuration file, and return the layout in it. Nothing is run."""

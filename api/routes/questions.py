@@ -12,7 +12,7 @@ from autotuner.api.edge.auth import needs
 from autotuner.api.openapi import problems
 from autotuner.api.routes.runs import new_run
 from autotuner.core.access import Scope
-from autotuner.core.choices import ExportFormat
+from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.documents import Document
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
@@ -261,10 +261,13 @@ def export_trial(
     wanted: Annotated[
         ExportFormat, Query(alias="format", description="Format of the trainer to write the layout for.")
     ],
+    launcher: Annotated[
+        ExportLauncher | None, Query(description="Program that starts your trainer; without it, no script is written.")
+    ] = None,
 ) -> Document[Export]:
     """Write a trial's layout as a trainer's arguments or configuration file, for the job of its sweep."""
     trial = app.store.get_trial(trial_id)
-    return export(app.store.get_sweep(trial.sweep_id).request.job, trial.layout, wanted)
+    return export(app.store.get_sweep(trial.sweep_id).request.job, trial.layout, wanted, launcher)
 
 
 @exports_router.post("/imports", responses=problems(400, 422), openapi_extra=needs(Scope.READ))

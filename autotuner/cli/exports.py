@@ -19,7 +19,7 @@ from autotuner.cli.files import read_open, read_text, write_text
 from autotuner.cli.flags import SELDOM, Json, Server, flags
 from autotuner.connections import answering, ask, connect, is_stored_cluster
 from autotuner.core import documents
-from autotuner.core.choices import ExportFormat
+from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.requests import ExportRequest, ImportRequest, PredictionRequest
@@ -46,6 +46,12 @@ def export(
         str, typer.Argument(help="Layout as tables print it ('fsdp8 tp4 mb1 sp'), JSON, or the id of a trial.")
     ],
     format: Annotated[str, typer.Option("--format", help=f"Trainer to write for: {_FORMATS}")],  # noqa: A002
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            "--launcher", help="Write scripts, too, that start your trainer: torchrun, sbatch, or kubernetes."
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Folder to write the files to. Default: print them.")
     ] = None,
@@ -60,7 +66,11 @@ def export(
     """
     if request is None:
         with connect(server) as client:
-            found = client.export_trial(layout, format=documents.read(ExportFormat, format, "format"))
+            found = client.export_trial(
+                layout,
+                format=documents.read(ExportFormat, format, "format"),
+                launcher=None if launcher is None else documents.read(ExportLauncher, launcher, "launcher"),
+            )
     else:
         found = ask(request, server, lambda door: door.export(request), lambda remote: remote.export_layout(request))
     written = [] if output is None else _write(found, output)

@@ -250,6 +250,14 @@ class BatchBalance(Choice):
     GLOBAL_SORT = 4, "global_sort"  # among all ranks by length, to and fro
 
 
+class ExportLauncher(StrEnum):
+    """The programs that can start a trainer with an exported layout."""
+
+    TORCHRUN = "torchrun"  # a shell script for each node
+    SBATCH = "sbatch"  # a Slurm job
+    KUBERNETES = "kubernetes"  # a Job with a pod for each node
+
+
 class ExportFormat(StrEnum):
     """The formats that a layout can be exported to, such as arguments of Megatron-LM or a JSON file of DeepSpeed."""
 

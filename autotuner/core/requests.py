@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 from annotated_types import Ge, Gt, Le, Len, MaxLen
 
 from autotuner.core.amounts import read_amount, written_amount
-from autotuner.core.choices import ExportFormat
+from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.cluster import Cluster, Tariff
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import GivenFields, InWords, Named, OnlyNamed
@@ -234,6 +234,8 @@ class ExportRequest(JobRequest):
     """Layout to export; a field left out takes its default."""
     format: ExportFormat
     """Trainer to export for."""
+    launcher: ExportLauncher | None = None
+    """Program that starts your trainer: scripts for it are written too; null: only arguments and files."""
     stack: Annotated[OnlyNamed[Stack] | None, Rare()] = None
     """Name of the software that runs the job, from the catalog; null: the software of the format."""
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from autotuner.catalog.models import model_called, model_like
-from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol, ExportFormat
+from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol, ExportFormat, ExportLauncher
 from autotuner.core.errors import InvalidInput, sendable
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
@@ -21,6 +21,7 @@ from autotuner.exports.accelerate import ACCELERATE
 from autotuner.exports.command import COLLECTIVES
 from autotuner.exports.common_rules import rotation_sentence
 from autotuner.exports.deepspeed import DEEPSPEED
+from autotuner.exports.launchers import with_launcher
 from autotuner.exports.megatron.command_line import MEGATRON_LM
 from autotuner.exports.megatron.recipes import MEGATRON_BRIDGE, NEMO
 from autotuner.exports.own_formats import ARGUMENTS, SBATCH, TORCHRUN
@@ -59,17 +60,18 @@ def target_of(name: str) -> Target:
     raise InvalidInput("format", name, f"must be one of {', '.join(FORMATS)}", *get_close_matches(name, FORMATS, 1))
 
 
-def export(job: Job, layout: Layout, name: str) -> Export:
+def export(job: Job, layout: Layout, name: str, launcher: ExportLauncher | None = None) -> Export:
     """Return the layout as a trainer's configuration, with notes of the settings that the configuration cannot express.
 
     Args:
         job: The job that the layout is for.
         layout: The layout to write.
         name: The name of the format.
+        launcher: Program that starts the trainer. The result then has scripts for it. None: it has none.
 
     Raises:
         InvalidInput: No format has that name; or the format starts the product's own trial, which cannot run the
-            layout.
+            layout, and starts no trainer.
     """
     target = target_of(name)
     if not target.format.is_of_a_trainer:
@@ -77,7 +79,8 @@ def export(job: Job, layout: Layout, name: str) -> Export:
     written = target.write(job, layout)
     rotated = rotation_sentence(job, layout) if "stage_rotation" in target.decided_elsewhere else ()
     unsupported = reasons(layout, job, target.rules)
-    return replace(written, left_to_trainer=(*written.left_to_trainer, *rotated), unsupported=unsupported)
+    found = replace(written, left_to_trainer=(*written.left_to_trainer, *rotated), unsupported=unsupported)
+    return found if launcher is None else with_launcher(found, job, launcher)
 
 
 def refusals(job: Job, layout: Layout, wanted: ExportFormat) -> tuple[Reason, ...]:

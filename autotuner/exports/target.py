@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -73,7 +73,7 @@ class Export:
         """The lines that set environment variables, then the arguments, one per line; empty if there are neither."""
         parts = [f"export {name}={shlex.quote(value)}\n" for name, value in self.environment.items()]
         if self.arguments:
-            parts.append(" \\\n".join(_lines(self.arguments)) + "\n")
+            parts.append(" \\\n".join(argument_lines(self.arguments)) + "\n")
         return "".join(parts)
 
     @property
@@ -83,13 +83,18 @@ class Export:
         return self.command_line + "\n".join(file.text for file in self.files)
 
 
-def _lines(arguments: tuple[str, ...]) -> list[str]:
-    """Return one line for each flag with its values, or for each override."""
+def argument_lines(arguments: Sequence[str], word: Callable[[str], str] = shlex.quote) -> list[str]:
+    """Return one line of a shell script for each flag with its values, or for each override.
+
+    Args:
+        arguments: The arguments of a command.
+        word: Function that writes one argument for the shell.
+    """
     lines: list[list[str]] = []
     for argument in arguments:
         if argument.startswith("--") or not lines or ("=" in argument and not lines[-1][0].startswith("--")):
             lines.append([])
-        lines[-1].append(shlex.quote(argument))
+        lines[-1].append(word(argument))
     return [" ".join(line) for line in lines]
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.trial import EngineJobPhase
 from autotuner.core.trial_spec import NodeTask
+from autotuner.exports.formats import export
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.slurm import SlurmEngine
 from autotuner.launch.engines.slurm_job import SlurmSettings
-from tests.builders import cpu_cluster
+from tests.builders import cpu_cluster, cpu_layout, tiny_job
 from tests.engines.slurm.cluster import SlurmCluster
 from tests.engines.slurm.conftest import own_settings
 from tests.system.service import until
@@ -69,6 +71,14 @@ def test_it_says_which_partition_there_is_not_and_names_the_nearest(engine: Slur
 def test_it_asks_sbatch_whether_it_would_accept_the_account(slurm: SlurmCluster) -> None:
     """This Slurm has no accounting, so it accepts every account, on partitions that are down too."""
     assert made(slurm, account="ml", qos="high").check(("short", "closed"))
+
+
+def test_it_accepts_the_script_that_starts_a_users_trainer(slurm: SlurmCluster, tmp_path: Path) -> None:
+    job = tiny_job(cluster=cpu_cluster(2, num_nodes=2, accelerators_per_node=1))
+    layout = cpu_layout(data_parallel_replicate_degree=2)
+    for file in export(job, layout, ExportFormat.ARGUMENTS, ExportLauncher.SBATCH).files:
+        (tmp_path / file.name).write_text(file.text)
+    slurm.run("sbatch", "--test-only", "--partition=short", str(tmp_path / "launch.sbatch"))
 
 
 def test_each_node_prints_into_a_file_of_its_own_and_meets_the_others(engine: SlurmEngine) -> None:
