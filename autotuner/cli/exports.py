@@ -17,6 +17,7 @@ from autotuner.catalog.named import cluster_described
 from autotuner.cli.console import PlainConsole, console, print_json, show
 from autotuner.cli.files import read_open, read_text, write_text
 from autotuner.cli.flags import SELDOM, Json, Server, flags
+from autotuner.cli.folder import SaveDir, files_of, save_of_job, save_of_trial
 from autotuner.connections import answering, ask, connect, is_stored_cluster
 from autotuner.core import documents
 from autotuner.core.choices import ExportFormat, ExportLauncher
@@ -55,6 +56,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", help="Folder to write the files to. Default: print them.")
     ] = None,
+    save_dir: SaveDir = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -73,6 +75,13 @@ def export(
             )
     else:
         found = ask(request, server, lambda door: door.export(request), lambda remote: remote.export_layout(request))
+    if save_dir is not None and request is None:
+        with connect(server) as client:
+            save_of_trial(save_dir, client, layout, format=found.format)
+    elif save_dir is not None and request is not None:
+        save_of_job(
+            save_dir, request, found.layout, stack=request.stack or _stack_of(found), format=found.format, server=server
+        )
     written = [] if output is None else _write(found, output)
     if as_json:
         print_json(documents.write(found))
@@ -80,11 +89,15 @@ def export(
         _print(found, written)
 
 
+def _stack_of(export: Export) -> str:
+    from autotuner.exports.target import stack_of
+
+    return stack_of(export.format)
+
+
 def _write(export: Export, folder: Path) -> list[Path]:
     """Write the files of the export, and a file with its arguments, into a folder; create the folder if needed."""
-    texts = {Path(file.name).name: file.text for file in export.files}
-    if export.command_line:
-        texts["arguments.txt"] = export.command_line
+    texts = files_of(export)
     for name, text in texts.items():
         write_text(folder / name, text, "--output")
     return [folder / name for name in texts]
@@ -162,6 +175,7 @@ def import_(
             rich_help_panel=SELDOM,
         ),
     ] = None,
+    save_dir: SaveDir = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -193,6 +207,17 @@ def import_(
         if not as_json:
             show(read, import_report)
         compared = client.predict(_request(read, texts)) if cluster else None
+    if save_dir is not None:
+        request = _request(read, texts)
+        save_of_job(
+            save_dir,
+            request,
+            read.layout,
+            stack=request.stack,
+            format=read.format,
+            server=server,
+            layouts=compared.items if compared else (),
+        )
     if as_json:
         print_json(documents.write(read) | {"compared": documents.write(compared)})
     else:

@@ -9,6 +9,7 @@ import typer
 
 from autotuner.cli.console import show, status, tell
 from autotuner.cli.flags import Json, OptionalTrialId, Output, Server, flags, stored_id
+from autotuner.cli.folder import SaveDir, save_of_job
 from autotuner.connections import ask, connect, door_for, planned
 from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
@@ -26,7 +27,9 @@ NOTHING_FITS = 7
 
 
 @flags(PredictionRequest)
-def predict(request: PredictionRequest, output: Output = "text", server: Server = None) -> None:
+def predict(
+    request: PredictionRequest, save_dir: SaveDir = None, output: Output = "text", server: Server = None
+) -> None:
     r"""Predict the speed and memory of every legal layout of a job, and print the best ones.
 
     It runs nothing on the cluster.
@@ -39,6 +42,16 @@ def predict(request: PredictionRequest, output: Output = "text", server: Server 
 
     found = ask(request, server, lambda door: door.predict(request), lambda remote: remote.predict(request))
     show(found, partial(predictions_report, request), output=output)
+    if save_dir is not None and found.items:
+        save_of_job(
+            save_dir,
+            request,
+            found.items[0].layout,
+            stack=request.stack,
+            format=request.format,
+            layouts=found.items,
+            server=server,
+        )
     if not any(one.prediction.fits for one in found.items):
         raise typer.Exit(NOTHING_FITS)
 

@@ -14,6 +14,7 @@ import typer
 from autotuner.cli.console import PlainConsole, console, print_json, tell
 from autotuner.cli.files import write_text
 from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags, stored_id
+from autotuner.cli.folder import SaveDir, save_of_trial
 from autotuner.connections import connect, whole
 from autotuner.core import documents
 from autotuner.core.comment import CommentCreate
@@ -204,6 +205,7 @@ def show(
     html: Annotated[
         Path | None, typer.Option("--html", help="File to write the report to: one page that needs no network.")
     ] = None,
+    save_dir: SaveDir = None,
     server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -214,6 +216,8 @@ def show(
     Example: autotuner show sw-k3v7q2mxn5 --html report.html
     """
     with connect(server) as client:
+        if save_dir is not None:
+            _save_best(client, sweep_id, save_dir)
         if html is None:
             return _show(client, sweep_id, as_json=as_json)
         _write_html(client, sweep_id, html)
@@ -229,6 +233,18 @@ def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
     else:
         for report in found.reports():
             console().print(render(report))
+
+
+def _save_best(client: Remote, sweep_id: str, folder: Path) -> None:
+    """Write the folder of the sweep's recommended layout.
+
+    Raises:
+        InvalidInput: No trial of the sweep has a rank yet, or a file cannot be written.
+    """
+    ranked = client.rank_sweep(sweep_id, limit=1).items
+    if not ranked:
+        raise InvalidInput("--save-dir", str(folder), f"cannot be written, because {sweep_id} has no ranked trial yet")
+    save_of_trial(folder, client, ranked[0].id)
 
 
 def _write_html(client: Remote, sweep_id: str, file: Path) -> None:

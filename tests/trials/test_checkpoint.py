@@ -186,7 +186,7 @@ def test_moments_that_were_not_saved_begin_anew(halves: Halves) -> None:
 @pytest.mark.oracle
 def test_replicas_that_train_apart_are_saved_only_where_they_have_just_become_one(halves: Halves) -> None:
     apart = ddp(2, gradient_sync=GradientSync.DILOCO, sync_period=3, micro_batch_size=4)
-    assert "the same model only after every 3 steps" in halves.refused(of(TINY, apart), "leaving")
+    assert "only at these steps all replicas have the same model" in halves.refused(of(TINY, apart), "leaving")
     halves.left(of(TINY, replace(apart, sync_period=2)))
     halves.gone_on(of(TINY, ddp(2, micro_batch_size=4)))
 
