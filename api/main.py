@@ -69,6 +69,7 @@ _ROUTES = (
         catalog.topologies_router,
         catalog.catalog_router,
         catalog.stacks_router,
+        catalog.support_router,
         catalog.trainers_router,
         service.tokens_router,
         service.audit_router,

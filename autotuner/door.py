@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from autotuner.search.planning.phases import PhasesPlan
     from autotuner.search.planning.plan import PlanRun
     from autotuner.search.planning.request import PlanRequest
+    from autotuner.search.support import Support
     from autotuner.store.sql import Store
 
 T = TypeVar("T")
@@ -466,6 +467,20 @@ class Autotuner:
     def list_stack_profiles(self) -> Listed[StackProfile]:
         """Return the training software of the catalog, with the measured runs that its constants were fitted to."""
         return Listed.whole([_with_names(profile) for profile in stack_profiles()])
+
+    def read_support(
+        self, *, model: str | None = None, accelerator: str | None = None, stack: str | None = None
+    ) -> Support:
+        """Return what is measured, borrowed and assumed in predictions for accelerators and software stacks.
+
+        Args:
+            model: Name of a model; None: all models.
+            accelerator: Name or alias of an accelerator of the catalog; None: all accelerators.
+            stack: Name of a software stack of the catalog; None: all stacks.
+        """
+        from autotuner.search.support import support  # noqa: PLC0415  # predictions need none of it
+
+        return support(self.model(model) if model else None, accelerator or "", stack or "")
 
     # ------------------------------------------------------------------ plans
     def plan(self, request: PlanRequest, hear: Callable[[int, int], None] = lambda done, known: None) -> PlanRun:

@@ -84,6 +84,7 @@ from autotuner.search.results.sweep_answer import Accuracy, SweepAnswer
 from autotuner.search.results.sweep_front import SweepFront
 from autotuner.search.results.trial_query import TableSlice
 from autotuner.search.sampler.calibration import Lesson
+from autotuner.search.support import Support
 from autotuner.search.upkeep.retune import TrendPoint
 from autotuner.store.options import SweepColumn, TrialFilter
 
@@ -862,6 +863,18 @@ class Remote:
     def list_stack_profiles(self) -> Listed[StackProfile]:
         """Return the training software of the catalog, with its versions and the measured runs it was fitted to."""
         return self._get("/stacks", Listed[StackProfile])
+
+    def read_support(
+        self, *, model: str | None = None, accelerator: str | None = None, stack: str | None = None
+    ) -> Support:
+        """Return what is measured, borrowed and assumed in predictions for accelerators and software stacks.
+
+        Args:
+            model: Name of a model; None: all models.
+            accelerator: Name or alias of an accelerator of the catalog; None: all accelerators.
+            stack: Name of a software stack of the catalog; None: all stacks.
+        """
+        return self._get("/support", Support, model=model, accelerator=accelerator, stack=stack)
 
     def list_trainers(self) -> Listed[TrainerOffer]:
         """Return the trainers that an operator registered, with the layout options that a sweep may search."""

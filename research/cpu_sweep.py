@@ -225,6 +225,14 @@ def kept_layouts(num_cores: int) -> tuple[Job, LayoutColumns]:
     return job, layouts.take(np.array([number for number, row in enumerate(_rows(layouts)) if str(row) in runs]))
 
 
+def catalog_errors(num_cores: int) -> Floats:
+    """Return abs(predicted / measured - 1) of each layout of ``kept_layouts``, with the constants of the catalog."""
+    job, layouts = kept_layouts(num_cores)
+    measured = _fastest_s(num_cores, layouts)
+    errors: Floats = np.abs(predict(layouts, job).step_time.total_s / measured - 1)
+    return errors
+
+
 def judgements(num_cores: int) -> Iterator[tuple[str, Judgement | None]]:
     """Yield the accuracy of step times on ``num_cores`` CPU cores, each with a name, for the stored runs.
 
@@ -233,7 +241,7 @@ def judgements(num_cores: int) -> Iterator[tuple[str, Judgement | None]]:
     """
     runs = _kept_runs(num_cores)
     job, layouts = kept_layouts(num_cores)
-    measured = np.array([min(runs[str(row)]) for row in _rows(layouts)])
+    measured = _fastest_s(num_cores, layouts)
     again = np.array([len(runs[str(row)]) > 1 for row in _rows(layouts)])
     yield "noise floor", noise_floor(runs)
     for name, one in _jobs(job, _DATA / f"cpu_profile_{num_cores}.json"):
@@ -241,6 +249,12 @@ def judgements(num_cores: int) -> Iterator[tuple[str, Judgement | None]]:
         yield name, judged(predicted, measured)
         if again.any():
             yield f"{name}, of those that ran twice or more", judged(predicted[again], measured[again])
+
+
+def _fastest_s(num_cores: int, layouts: LayoutColumns) -> Floats:
+    """Return the step time of the fastest run of each layout."""
+    runs = _kept_runs(num_cores)
+    return np.array([min(runs[str(row)]) for row in _rows(layouts)])
 
 
 def _kept_runs(num_cores: int) -> dict[str, list[float]]:

@@ -7,10 +7,11 @@ sheets whose constants were fitted without them. ``scatter`` needs jobs whose cl
 deviation with which 80 % of the runs lie in their intervals, so that heavy tails (faults of the network) do not widen
 the intervals more than necessary.
 
-``python -m research.intervals`` writes counts and scatter to ``autotuner/catalog/compared.toml``, and prints how many
-runs of each group lie in their intervals, and the deviation of the cluster factor for ``costmodel/uncertainty.py``.
+``python -m research.intervals`` writes counts, scatter and median errors to ``autotuner/catalog/compared.toml``, and
+prints how many runs of each group lie in their intervals, and the deviation of the cluster factor for
+``costmodel/uncertainty.py``.
 ``--quick`` uses the constants of the catalog, which were fitted to all runs and scatter less; it leaves nothing out and
-writes nothing. ``--counts`` only counts the runs again.
+writes nothing. ``--counts`` only counts the runs again, and computes their median errors with the catalog's constants.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from autotuner.core.columns import Floats, is_one_of
 from autotuner.costmodel.evidence import LATENT, SUBJECTS
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80, interval_error, log_variance
-from research.cpu_sweep import KEPT_CORES, kept_layouts
+from research.cpu_sweep import KEPT_CORES, catalog_errors, kept_layouts
 from research.fit_stacks import FITS, cluster_of, sheets_of
 from research.held_out import held_out
 
@@ -83,10 +84,12 @@ def of_cores() -> Compared:
     """
     table = {f"cpu_sweep_{num_cores}": kept_layouts(num_cores) for num_cores in KEPT_CORES}
     job = next(job for job, _ in table.values())
+    errors = np.concatenate([catalog_errors(num_cores) for num_cores in KEPT_CORES])
     return Compared(
         stack=job.stack.name,
         device=job.cluster.accelerator.name,
         model=model_kind(job.model),
+        median_error=float(np.median(errors)),
         runs=sum(len(layouts) for _, layouts in table.values()),
         tables=tuple(table),
         options={
@@ -111,19 +114,23 @@ def as_toml(entries: Iterable[Compared], pooled: Mapping[str, Mapping[str, float
 
 
 def _write_compared(scatter: Mapping[Key, Mapping[str, float]], pooled: Mapping[str, Mapping[str, float]]) -> None:
-    """Write the table with the scatter of the runs of each stack, accelerator and kind of model."""
+    """Write the table with the scatter and the median error of the runs of each stack, accelerator and model kind."""
     sheets = [(table, sheet) for one in FITS for table in one.tables for sheet in sheets_of(table)]
-    entries = [
-        replace(entry, scatter=dict(scatter.get((entry.stack, entry.device, entry.model), {})))
-        for entry in (*counted(sheets), of_cores())
-    ]
+    errors = median_errors(misses(sheet for _, sheet in sheets))
+    entries = [replace(entry, median_error=errors[_key(entry)]) for entry in counted(sheets)]
+    entries = [replace(entry, scatter=dict(scatter.get(_key(entry), {}))) for entry in (*entries, of_cores())]
     TABLE.write_text(as_toml(entries, pooled), encoding="utf-8")
+
+
+def _key(entry: Compared) -> Key:
+    return entry.stack, entry.device, entry.model
 
 
 def _compared(entry: Compared) -> str:
     lines = ["[[compared]]", *(f'{name} = "{getattr(entry, name)}"' for name in ("stack", "device", "model"))]
     tables = ", ".join(f'"{table}"' for table in entry.tables)
     lines += [f"runs = {entry.runs}", f"tables = [{tables}]"]
+    lines += [] if entry.median_error is None else [f"median_error = {entry.median_error:.3f}"]
     options = ", ".join(f'"{name}" = {count}' for name, count in entry.options.items())
     lines += [f"scatter = {_inline(entry.scatter)}", f"options = {{ {options} }}"]
     return "\n".join(lines) + "\n"
@@ -138,7 +145,7 @@ def _inline(scatter: Mapping[str, float]) -> str:
 
 
 def _write_counts() -> None:
-    """Write the table with new counts of the runs."""
+    """Write the table with new counts and median errors of the runs."""
     _write_compared(
         {key: entry.scatter for key, entry in comparisons().items()},
         {kind: pooled_scatter(kind) for kind in (DENSE, EXPERTS)},
@@ -229,6 +236,14 @@ def pooled(found: Iterable[Miss]) -> dict[str, dict[str, float]]:
     for (kind, bits), owners in _by_kind(found).items():
         result[kind][bits] = _deviation([], list(owners.values()))
     return dict(result)
+
+
+def median_errors(found: Iterable[Miss]) -> dict[Key, float]:
+    """Return the median of abs(predicted / measured - 1) of the runs of each stack, accelerator and kind of model."""
+    errors: dict[Key, list[float]] = defaultdict(list)
+    for miss in found:
+        errors[miss.owner].append(abs(float(np.exp(-miss.error)) - 1))
+    return {owner: float(np.median(some)) for owner, some in errors.items()}
 
 
 def cluster_deviation(found: Iterable[Miss]) -> float:

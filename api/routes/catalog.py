@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query
 from fastapi.exceptions import RequestValidationError
@@ -31,6 +31,7 @@ from autotuner.core.stack import Stack
 from autotuner.core.trial_spec import TrainerOffer
 from autotuner.door import as_described
 from autotuner.search.sampler.calibration import Lesson
+from autotuner.search.support import Support
 
 # The built-in tables of accelerators, models and training software.
 
@@ -73,6 +74,40 @@ def list_stack_profiles(app: AppOf) -> Document[Listed[StackProfile]]:
     The route `/catalog/stacks` has the constants of each stack.
     """
     return app.list_stack_profiles()
+
+
+# What is measured, borrowed and assumed in predictions.
+
+support_router = APIRouter(prefix="/support", tags=["catalog"])
+
+
+def _name_query(description: str, example: str) -> Any:
+    return Query(min_length=1, max_length=128, description=description, examples=[example])
+
+
+SupportModel = Annotated[
+    str | None, _name_query("Only runs of this kind of model: a stored model, or one of the catalog.", "llama-3-8b")
+]
+SupportAccelerator = Annotated[
+    str | None, _name_query("Only this accelerator of the catalog, by name or alias.", "h100")
+]
+SupportStack = Annotated[str | None, _name_query("Only this training software of the catalog.", "nemo")]
+
+
+@support_router.get("", responses=problems(404, 422))
+def read_support(
+    app: AppOf,
+    model: SupportModel = None,
+    accelerator: SupportAccelerator = None,
+    stack: SupportStack = None,
+) -> Document[Support]:
+    """Show what is measured, borrowed and assumed in predictions, by accelerator and training software.
+
+    `pairs` has the published runs of each pair that predictions were compared with, with their tables and the median
+    error of the step time. With `accelerator` and `stack`, `details` has the constants that were measured on other
+    hardware, and the choices of layouts that were compared with no run.
+    """
+    return app.read_support(model=model, accelerator=accelerator, stack=stack)
 
 
 # Models and clusters that callers store under a name of their own.

@@ -14,6 +14,7 @@ from autotuner.core.accelerator import Accelerator, MeasuredAttention
 from autotuner.core.choices import NARROW_PRECISIONS, AttentionKernel, Precision
 from autotuner.core.cluster import Cluster
 from autotuner.core.kernels import AttentionLaw, FusedPass, GemmLaw, KernelLaws, UnfusedAttention
+from autotuner.core.value import value
 
 _OPERAND_BYTES = {
     Precision.FP32: 4,
@@ -28,6 +29,17 @@ _RECIPES = ("promoted", "rowwise", "blockwise", "mxfp8")
 
 _Passes: TypeAlias = tuple[FusedPass, FusedPass]
 """Laws of the forward and the backward pass."""
+
+
+@value
+class BorrowedConstant:
+    """A constant of predictions that was not measured on the predicted device or network."""
+
+    constant: str
+    """The constant: ``matrix products in fp8``, ``collectives over ndr400``."""
+    origin: str
+    """The place where it was measured, or the assumption behind it, in words: ``as on h100``, ``as in bf16``."""
+
 
 _Borrowed: TypeAlias = Iterator[tuple[str, str]]
 """Constants, each with the device or network on which it was measured; empty if that is this one."""
@@ -169,12 +181,10 @@ def _measured(one_pass: FusedPass, share_of_all_pairs: float) -> FusedPass:
 
 
 # ---------------------------------------------------------------- constants that are borrowed
-def borrowed_facts(
+def borrowed_constants(
     cluster: Cluster, precisions: Iterable[Precision], kernels: Iterable[AttentionKernel]
-) -> tuple[str, ...]:
+) -> tuple[BorrowedConstant, ...]:
     """Return the constants in a prediction that were measured on another device or network than the predicted one.
-
-    Each text names the constant, and the device or network where it was measured: ``clock (assumed, as on H100)``.
 
     Args:
         cluster: The cluster of the prediction, with its device and links.
@@ -189,7 +199,14 @@ def borrowed_facts(
         ("clock", clock),  # a device that a user described states its own clock
         *_borrowed_links(cluster),
     )
-    return tuple(f"{constant} ({owner})" for constant, owner in found if owner)
+    return tuple(BorrowedConstant(constant=constant, origin=owner) for constant, owner in found if owner)
+
+
+def borrowed_facts(
+    cluster: Cluster, precisions: Iterable[Precision], kernels: Iterable[AttentionKernel]
+) -> tuple[str, ...]:
+    """Return the constants of ``borrowed_constants`` as texts, such as ``clock (assumed, as on H100)``."""
+    return tuple(f"{one.constant} ({one.origin})" for one in borrowed_constants(cluster, precisions, kernels))
 
 
 def _borrowed_products(device: Accelerator, precisions: Iterable[Precision]) -> _Borrowed:

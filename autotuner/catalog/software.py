@@ -38,6 +38,9 @@ class Compared:
     """Number of measured runs."""
     tables: tuple[str, ...] = ()
     """Published tables that contain the runs."""
+    median_error: float | None = None
+    """Median of abs(predicted / measured - 1) of the step times, with the constants of the catalog. The constants were
+    fitted to the same runs, except on CPU cores. None: not known."""
     scatter: dict[str, float] = field(default_factory=dict)
     """Standard deviation of log(measured / predicted) that neither parts nor the cluster explain, by the width of the
     number format. It is computed from runs that were left out of the fit."""

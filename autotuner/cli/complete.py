@@ -30,6 +30,12 @@ def _stacks(typed: str) -> list[str]:
     return _starting(typed, stacks())
 
 
+def _accelerators(typed: str) -> list[str]:
+    from autotuner.catalog.hardware import accelerators
+
+    return _starting(typed, accelerators())
+
+
 def _clusters(typed: str) -> list[str]:
     from autotuner.catalog.hardware import accelerators
 
@@ -59,7 +65,12 @@ def sweeps(typed: str) -> list[str]:
     return _starting(typed, (one.id for one in found))
 
 
-_NAMES: dict[str, Complete] = {"model": _models, "cluster": _clusters, "stack": _stacks}
+_NAMES: dict[str, Complete] = {
+    "model": _models,
+    "accelerator": _accelerators,
+    "cluster": _clusters,
+    "stack": _stacks,
+}
 
 
 def _starting(typed: str, words: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""``autotuner catalog``, ``stacks``, ``trainers``, ``engines``, ``calibrate``, ``audit`` and ``profile``."""
+"""Commands about facts, from ``autotuner catalog`` and ``autotuner support`` to ``audit`` and ``profile``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotuner.cli.complete import completing
 from autotuner.cli.console import console, show, tell
 from autotuner.cli.flags import Json, Server
 from autotuner.connections import answering, connect
@@ -32,7 +33,9 @@ def catalog(server: Server = None, as_json: Json = False) -> None:
 
 
 def stacks(server: Server = None, as_json: Json = False) -> None:
-    """List the training software that --stack accepts, with the measured runs behind each one.
+    """List the training software that --stack accepts, with its versions and its error on new sources.
+
+    The command ``support`` shows the measured runs behind each one.
 
     Example: autotuner stacks
     """
@@ -41,6 +44,41 @@ def stacks(server: Server = None, as_json: Json = False) -> None:
     with answering(server, opens_store=False) as asked:
         found = asked.list_stack_profiles()
     show(found, lambda found: stacks_report(found.items), as_json=as_json)
+
+
+def support(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of a model. Leave it out for all kinds of models.", autocompletion=completing("model")
+        ),
+    ] = None,
+    accelerator: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of an accelerator. Leave it out for all of them.", autocompletion=completing("accelerator")
+        ),
+    ] = None,
+    stack: Annotated[
+        str | None,
+        typer.Option(
+            "--stack", help="Training software. Leave it out for all of it.", autocompletion=completing("stack")
+        ),
+    ] = None,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Show what is measured, borrowed and assumed in predictions, by accelerator and training software.
+
+    With a model, an accelerator and --stack, it shows one pair in detail.
+
+    Example: autotuner support llama-3-8b h100 --stack nemo
+    """
+    from autotuner.report.support import support_report
+
+    with answering(server, opens_store=False) as asked:
+        found = asked.read_support(model=model, accelerator=accelerator, stack=stack)
+    show(found, support_report, as_json=as_json)
 
 
 def trainers(server: Server = None, as_json: Json = False) -> None:

@@ -43,6 +43,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "profile": "facts",
         "catalog": "facts",
         "stacks": "facts",
+        "support": "facts",
     },
     "Check this installation": {"doctor": "doctor"},
     "Run the service": {

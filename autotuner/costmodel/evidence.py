@@ -18,6 +18,7 @@ from autotuner.core.choices import ShardLevel
 from autotuner.core.columns import Booleans, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, SHARD_WORDS
+from autotuner.core.model import TransformerSpec
 from autotuner.core.option import Kind, OptionSpec
 
 
@@ -152,9 +153,16 @@ class Evidence:
         """Return the comparisons with measured runs that apply to this job's software, accelerator and model."""
         accelerator = job.cluster.accelerator
         device = accelerator.name if is_as_catalogued(accelerator) or _is_profiled_core(accelerator) else ""
-        has = {LATENT: job.model.latent_attention is not None, LINEAR: job.model.num_linear_layers > 0}
-        attention = tuple(name for name in has if has[name])
-        return _evidence(job.stack.name, device, model_kind(job.model), attention)
+        return _evidence(job.stack.name, device, model_kind(job.model), _attention(job.model))
+
+    @classmethod
+    def of_names(cls, stack: str, device: str, model: TransformerSpec | None) -> Evidence:
+        """Return the comparisons that apply to a stack and an accelerator of the catalog.
+
+        Without a model, they are those of all kinds of models, and only ``here``, ``base`` and ``less_known`` have a
+        meaning.
+        """
+        return _evidence(stack, device, model_kind(model) if model else "", _attention(model) if model else ())
 
     @cached_property
     def here(self) -> tuple[Compared, ...]:
@@ -273,6 +281,12 @@ class Evidence:
             names[place] = tuple(name for number, name in enumerate(self.never) if one >> number & 1)
         column: NameColumn = names[which]
         return column
+
+
+def _attention(model: TransformerSpec) -> tuple[str, ...]:
+    """Return the kinds of attention of the model whose formulas are compared with runs on their own."""
+    has = {LATENT: model.latent_attention is not None, LINEAR: model.num_linear_layers > 0}
+    return tuple(name for name in has if has[name])
 
 
 def _is_profiled_core(accelerator: Accelerator) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autotuner.catalog.networks import NetworkPreset
-from autotuner.catalog.software import Compared, StackProfile
+from autotuner.catalog.software import StackProfile
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stack import Stack
 from autotuner.report.report import (
     Block,
     Cell,
-    Cells,
     Column,
     Lines,
     Quantity,
@@ -22,7 +21,6 @@ from autotuner.report.report import (
     Strong,
     Table,
 )
-from autotuner.report.words import counted
 
 
 # ------------------------------------------------------------------ what can be named
@@ -75,7 +73,10 @@ def _sizes(one: TransformerSpec) -> Iterator[Cell]:
 
 # ------------------------------------------------------------------ training software
 def stacks_report(profiles: Sequence[StackProfile]) -> Report:
-    """Return the report of the training software that predictions know, with the measured runs it was fitted to."""
+    """Return the report of the training software that predictions know, with its versions and its error on new sources.
+
+    The report of support has the measured runs that it was fitted to.
+    """
     sections = tuple(Section(title=one.name, blocks=tuple(_profile(one))) for one in profiles)
     return Report(headline="Training software", sections=sections)
 
@@ -83,15 +84,9 @@ def stacks_report(profiles: Sequence[StackProfile]) -> Report:
 def _profile(one: StackProfile) -> Iterator[Block]:
     about = "; ".join(word for word in (one.framework, one.versions) if word)
     yield Lines(items=((about, Quiet(f"({one.date})")) if one.date else about,))
-    yield Lines(items=[*map(_compared, one.compared)] or ["It was not compared with any measured run."])
     if one.left_out_error is not None:
         error = Quantity(value=one.left_out_error, unit="share")
         yield Lines(items=(("Median error", error, "on runs whose source was left out of the fit."),))
-
-
-def _compared(one: Compared) -> Cells:
-    tables = f", {' and '.join(one.tables)}" if one.tables else ""
-    return f"{counted(one.runs, 'run')} of {one.model} on {one.device}{tables}"
 
 
 # ------------------------------------------------------------------ networks

@@ -12,6 +12,8 @@ from autotuner.catalog.software import stack_profiles
 from autotuner.report.catalog import catalog_report, networks_report, stacks_report
 from autotuner.report.markdown import markdown
 from autotuner.report.report import Report, Section
+from autotuner.report.support import support_report
+from autotuner.search.support import support
 from documentation.reference.markdown import head
 
 
@@ -30,8 +32,9 @@ def models_page() -> str:
 
 def stacks_page() -> str:
     """Return the Markdown page of all training software in the catalog."""
-    summary = "The training software that `--stack` accepts, with the measured runs behind each one."
-    return _page("Training software", summary, stacks_report(stack_profiles()).sections, "autotuner stacks")
+    summary = "The training software that `--stack` accepts, and the measured runs behind its predictions."
+    sections = (*stacks_report(stack_profiles()).sections, *support_report(support()).sections)
+    return _page("Training software", summary, sections, "autotuner stacks", "autotuner support")
 
 
 def networks_page() -> str:
@@ -45,7 +48,8 @@ def _sections(title: str) -> Sequence[Section]:
     return [Section(blocks=one.blocks) for one in report.sections if one.title == title]
 
 
-def _page(title: str, summary: str, sections: Sequence[Section], command: str) -> str:
+def _page(title: str, summary: str, sections: Sequence[Section], *commands: str) -> str:
     body = markdown(Report(headline=title, sections=tuple(sections))).partition("\n")[2]
     body = re.sub(r"^### ", "## ", body, flags=re.MULTILINE)
-    return f"{head(title, summary)}\n`{command}` prints the same.\n{body}"
+    named = " and ".join(f"`{command}`" for command in commands)
+    return f"{head(title, summary)}\n{named} {'prints' if len(commands) == 1 else 'print'} the same.\n{body}"

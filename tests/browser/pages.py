@@ -76,6 +76,8 @@ PAGES: Mapping[str, str] = {
     "engines": "/engines",
     "trainers": "/trainers",
     "calibrations": "/calibrations",
+    "support": "/support",
+    "support-pair": "/support?model=llama-3-8b&accelerator=h100&stack=nemo",
     "webhooks": "/webhooks",
     "tokens": "/tokens",
     "audit": "/audit",

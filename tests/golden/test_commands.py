@@ -73,6 +73,8 @@ def tell_formats(story: CommandStory) -> None:
 def tell_catalog(story: CommandStory) -> None:
     for command in ("catalog", "stacks", "cluster networks", "engines", "trainers"):
         story.both(command)
+    story.run("support")
+    story.both("support llama-3-8b h100 --stack nemo")
 
 
 def tell_clusters(story: CommandStory) -> None:

@@ -94,6 +94,8 @@ def story() -> Iterator[Story]:
         look_around(story)
         comment(story)
         refuse(story)
+        query = {"model": "llama-3-8b", "accelerator": "h100", "stack": "nemo"}
+        story.ask("catalog", "GET", "/support", query=query)  # last: each question moves the clock of retunes
         yield story
 
 

@@ -1,9 +1,10 @@
-"""The pages of the service: engines and workers, trainers, calibrations, webhooks, tokens, the audit log."""
+"""The pages of the service: engines and workers, trainers, calibrations, support, webhooks, tokens, the audit log."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
@@ -12,14 +13,19 @@ from autotuner.api.dashboard.render import report_page, service_of
 from autotuner.api.dependencies import AppOf, CallerOf
 from autotuner.api.edge.auth import needs
 from autotuner.api.routes.service import CallerName, DeliveryId, TokenId
+from autotuner.catalog.hardware import accelerators, load_accelerator
+from autotuner.catalog.models import models
+from autotuner.catalog.software import stacks
 from autotuner.core.access import Quota, Scope
 from autotuner.core.announcement import DeliveryState
 from autotuner.core.cluster import Cluster
 from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
+from autotuner.core.model import TransformerSpec
 from autotuner.report.calibration import calibrations_report
 from autotuner.report.service import announcing_report, audit_report, running_report, tokens_report, trainers_report
+from autotuner.report.support import support_report
 from autotuner.service.build import App
 from autotuner.store.options import Page
 
@@ -62,6 +68,31 @@ def calibrations_page(request: Request, app: AppOf, part: _Part = None) -> Respo
     """
     report = calibrations_report(app.recollection.lessons(), service_of(request))
     return report_page(request, report, part=part, every_s=10)
+
+
+# The page of what is measured, borrowed and assumed in predictions.
+
+_Chosen = Annotated[str, Query(max_length=128)]
+
+
+@router.get("/support")
+def support_page(
+    request: Request, app: AppOf, model: _Chosen = "", accelerator: _Chosen = "", stack: _Chosen = ""
+) -> Response:
+    """Show which predictions were compared with measured runs, for all accelerators and stacks or for the chosen ones.
+
+    ``model``, ``accelerator`` and ``stack`` are names; empty: all.
+    """
+    found = app.read_support(model=model, accelerator=accelerator, stack=stack)
+    shown = {"accelerator": load_accelerator(accelerator).name if accelerator else "", "stack": stack.lower()}
+    choices = {
+        "model": ("all models", [*app.store.descriptions.names(TransformerSpec), *models()], model),
+        "accelerator": ("all accelerators", accelerators(), shown["accelerator"]),
+        "stack": ("all stacks", stacks(), shown["stack"]),
+    }
+    asked = {name: given for name, given in request.query_params.items() if given and name in choices}
+    own = "/api/v1/support" + (f"?{urlencode(asked)}" if asked else "")
+    return report_page(request, support_report(found), json=own, template="support.html", choices=choices)
 
 
 # The page of webhooks and their deliveries.
