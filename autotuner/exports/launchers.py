@@ -27,7 +27,7 @@ _FOLDER = "/launch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """What a trainer's command line has before the arguments of the layout."""
+    """The start of a trainer's command line, before the arguments of the layout."""
 
     program: str
     """The script or module with which torchrun starts each rank, as words of a shell."""
