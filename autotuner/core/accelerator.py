@@ -58,7 +58,10 @@ class ShardTimes:
 
 @value
 class CoreTimes:
-    """Measured seconds that a CPU core spends on one micro-batch besides arithmetic, such as launching operations."""
+    """Measured seconds that a CPU core spends on one micro-batch in addition to arithmetic.
+
+    Most of them are spent on calls of operations.
+    """
 
     layer: PassTimes
     """Times of a layer that is not split or sharded."""

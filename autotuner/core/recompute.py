@@ -67,15 +67,15 @@ class RecomputePolicy(Enum):
     """The policies of selective recomputation: each says what a layer drops and computes again. They may be combined.
 
     The first seven policies are modules of Megatron-LM (``--recompute-modules``, core 0.13, 2025-07). The layer keeps
-    the inputs of a named module, and drops the results inside it. With each other policy, the layer keeps its own input
-    and the results of some operations, and drops the rest.
+    the inputs of a named module, and drops the results inside it. With all later policies, the layer keeps its own
+    input and the results of some operations, and drops the rest.
 
-    ``all_but_products`` is the policy of the trial job (PyTorch): the results of products, fused attention and
-    collectives are kept. ``every_other_product`` is torchtitan's policy by operator (``_get_custom_policy``, 2025-06):
+    ``all_but_products`` is the policy of this product's own trials (PyTorch): the results of products, fused
+    attention and collectives are kept. ``every_other_product`` is torchtitan's policy by operator (``_get_custom_policy``, 2025-06):
     of the products in the order queries, keys, values, output, gate, up, down, every second result is dropped.
 
-    The remaining policies are values of ``remat_policy`` in MaxText (layers/decoders.py, 2025-07): the results of the
-    named matrices are kept. ``context`` means the result of the attention core.
+    The remaining policies are values of ``remat_policy`` in MaxText (layers/decoders.py, 2025-07): the results of
+    products with the named matrices are kept. ``context`` means the result of the attention core.
     """
 
     CORE_ATTN = "core_attn"

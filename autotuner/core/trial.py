@@ -340,7 +340,7 @@ class Trial:
     def ran(self) -> Layout:
         """The layout that really runs: the trial's own layout, or the smaller layout of its proxy trial.
 
-        A proxy trial is a small trial that stands for the trial's layout on a larger cluster.
+        A proxy trial runs on few ranks, and stands for a layout that needs a larger cluster.
         """
         return self.layout if self.scaled is None else self.scaled.layout
 

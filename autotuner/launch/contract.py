@@ -194,11 +194,11 @@ class Work(Protocol[Result_co]):
         ...
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take all lines that have arrived since the last call, and return the reports for the watcher.
+        """Take all lines that have arrived since the last call, and return the reports that the caller should pass on.
 
-        It is called many times a second, even if there are no new lines. A step of a registered trainer counts as
-        complete when all ranks have reported it. It also counts as complete if a later step was reported before the
-        previous call, because some ranks may never report.
+        It is called many times a second, even if there are no new lines. A step of a user's own trainer is complete
+        when all ranks have reported it. Some ranks may never report, so a step also counts as complete one call after a
+        rank has reported a later step.
         """
         ...
 

@@ -419,7 +419,7 @@ def gain_in_words(share: float, raised: str) -> str:
 
 # ------------------------------------------------------------------ links
 def link_state(health: LinkHealth) -> str:
-    """Return the fault of a link in short: ``60 ms`` (its delay), ``25 MB/s`` (its bandwidth), ``dead``."""
+    """Return what is wrong with a link: its delay (``60 ms``), its bandwidth (``25 MB/s``), or ``dead``."""
     if health.is_dead:
         return "dead"
     if health.bandwidth_bytes_per_s is not None:

@@ -74,7 +74,10 @@ class OneAction:
         self._next = action
 
     def next(self, now: float) -> Step:  # noqa: ARG002
-        """Return the action before ``tell`` is called, and afterwards the outcome that ``tell`` received."""
+        """Return the only action of the run until its outcome is known, and then this outcome.
+
+        ``tell`` is called with the outcome.
+        """
         return self._next
 
     def tell(self, outcome: Step) -> None:

@@ -137,7 +137,9 @@ class TrialStore(Part):
             write_event(connection, lease.run_id, kind, {"trial_id": trial_id, "number": number, **facts}, now)
 
     def set_job(self, trial_id: str, job: EngineJob, *, lease: Lease, now: float) -> Trial:
-        """Store the current state of an engine job of a running trial, in place of the job's earlier state.
+        """Store the current state of a job that an engine, such as Slurm, runs for a trial.
+
+        It replaces the earlier state.
 
         If the trial has no job of that name, the job is added. The trial waits while the job is in the engine's queue.
         A trial keeps its jobs when it is interrupted. Writes the event ``trial.job``.

@@ -49,7 +49,7 @@ class Rows:
         return torch.zeros(self.num_rows, self.width, device=self.device)
 
     def elements(self, matrix_RC: Tensor) -> list[Tensor]:
-        """Return one view of the matrix for each tensor, with that tensor's shape and in the order of the tensors."""
+        """Return a view of the matrix for each tensor whose elements it holds, with the shape of that tensor."""
         pieces = zip(self._pieces(matrix_RC), self._shapes, strict=True)
         return [piece[: shape.numel()].view(shape) for piece, shape in pieces]
 

@@ -52,7 +52,8 @@ class RecordedStep:
 class ActionLog:
     """A log of the forward and backward passes of a step. While it is off, each call costs only a comparison.
 
-    On a GPU, moments are events in the stream, so that no operation waits for them before the step is over.
+    On a GPU, the start and the end of a pass are CUDA events in the stream. They are read only after the step, so
+    recording them delays no operation.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -89,9 +89,9 @@ class Route:
 def routes(layout: Layout, job: Job) -> tuple[Route, ...]:
     """Return the links and the bandwidth of each parallel axis whose groups have several ranks.
 
-    The innermost axis comes first. Collectives without a hierarchy count as rings. The result is empty if the cluster
-    describes neither a network nor the wiring inside nodes, and the layout places ranks on nodes in blocks. In this
-    case each group uses only one kind of link, and ``RankGroup.link`` names it.
+    The innermost axis comes first. The bandwidth of a collective without a hierarchy is that of a ring. If the cluster
+    describes no network and no wiring inside nodes, and ranks fill one node after the other, the result is empty: each
+    group then uses only one kind of link, and ``RankGroup.link`` names it.
     """
     if job.cluster.network is None and job.cluster.wiring is None and layout.rank_placement == RankPlacement.BLOCK:
         return ()

@@ -265,7 +265,10 @@ class Decision:
 
     @property
     def chances_kept(self) -> Floats:
-        """Probability that a run on each cluster meets the goal's deadline and price limit; 1 if it has neither."""
+        """One probability per cluster: that a run there meets the deadline and the price limit of the goal.
+
+        A goal without a deadline and without a price limit is always met, so the probability is 1.
+        """
         return self.loss.chance_kept(self.belief.log_hours, self.belief.deviations)
 
     def regret_saved(self, after: Belief) -> float:

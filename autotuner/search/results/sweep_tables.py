@@ -66,11 +66,11 @@ class SweepTables:
         """Return table rows of layouts that no trial of a sweep has tried, the best predicted ones first.
 
         Args:
-            informed: The sweep. The predictions of its job must have been corrected by its trials already.
+            informed: The sweep, after the measurements of its trials were used to correct its predictions.
             trials: The trials of the sweep.
 
         Raises:
-            TooCostly: Prediction of the space takes too long.
+            TooCostly: Predicting the search space of the sweep would take too long.
             Busy: Too many requests wait already.
         """
         predicted = self.predicted(informed)
