@@ -71,8 +71,9 @@ class RecomputePolicy(Enum):
     input and the results of some operations, and drops the rest.
 
     ``all_but_products`` is the policy of this product's own trials (PyTorch): the results of products, fused
-    attention and collectives are kept. ``every_other_product`` is torchtitan's policy by operator (``_get_custom_policy``, 2025-06):
-    of the products in the order queries, keys, values, output, gate, up, down, every second result is dropped.
+    attention and collectives are kept. ``every_other_product`` is torchtitan's policy by operator
+    (``_get_custom_policy``, 2025-06): of the products in the order queries, keys, values, output, gate, up, down, every
+    second result is dropped.
 
     The remaining policies are values of ``remat_policy`` in MaxText (layers/decoders.py, 2025-07): the results of
     products with the named matrices are kept. ``context`` means the result of the attention core.

@@ -68,7 +68,7 @@ def read_nvidia_smi(text: str) -> Topology:
         raise InvalidInput(
             "GPUs",
             sorted(gpus.values()),
-            f"must be numbered from 0 to {len(gpus) - 1} without a gap; copy the whole table",
+            "must be all GPUs from GPU0 on, and a row is missing; copy the whole output of `nvidia-smi topo -m`",
         )
     between: _Between = {
         (gpus.get(one, one), gpus.get(other, other)): cell

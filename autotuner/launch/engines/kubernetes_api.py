@@ -84,7 +84,8 @@ class Stream:
         try:
             yield from self._response.stream(amt=None, decode_content=False)
         except (HTTPError, OSError, ValueError) as error:  # ValueError: the connection was closed between two reads
-            raise EngineUnavailable(f"the connection to Kubernetes broke: {error}") from error
+            said = f"the connection to the API server of Kubernetes broke, and is tried again: {error}"
+            raise EngineUnavailable(said) from error
 
 
 class KubernetesApi:
@@ -189,7 +190,8 @@ class KubernetesApi:
             return _names(partial(self._custom.list_namespaced_custom_object, *_KUEUE, self._namespace, "localqueues"))
         except Missing as error:
             raise EngineRefused(
-                f"Kueue is not installed on the cluster ({error}); install it, or remove the queues of the engine"
+                f"Kueue is not installed on the cluster ({error}); install it, or set kueue to false in the settings of "
+                "the engine"
             ) from error
 
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
@@ -292,7 +294,9 @@ def _document(response: Any) -> dict[str, Any]:
     finally:
         response.release_conn()
     if not isinstance(document, dict):
-        raise EngineUnavailable("the answer of Kubernetes is not a JSON object")
+        raise EngineUnavailable(
+            "the API server of Kubernetes did not answer with a JSON object; check its address in the kubeconfig"
+        )
     return document
 
 

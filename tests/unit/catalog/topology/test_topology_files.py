@@ -309,7 +309,7 @@ def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -
         ),
         ("GPU0 GPU1\nGPU0 X PIX", "line 1 = 'GPU1': is a column of the table, but no line begins with this name"),
         ("GPU0 GPU1\nGPU0 X\nGPU1 PIX X", "line 2 = 'GPU0 X': must have 2 cells"),
-        ("GPU0 GPU2\nGPU0 X PIX\nGPU2 PIX X", "must be numbered from 0 to 1 without a gap; copy the whole table"),
+        ("GPU0 GPU2\nGPU0 X PIX\nGPU2 PIX X", "must be all GPUs from GPU0 on, and a row is missing"),
     ],
 )
 def test_a_matrix_that_is_not_whole_is_refused_with_its_line(text: str, told: str) -> None:
