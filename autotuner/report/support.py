@@ -56,7 +56,7 @@ def _matrix(found: Support) -> Iterator[Block]:
     rows = [(stack, *(cells[stack, accelerator] for accelerator in shown)) for stack in stacks]
     yield Table(columns=columns, rows=rows, name="Measured runs by stack and accelerator")
     if others := [name for name in accelerators if name not in shown]:
-        yield Lines(items=(f"Assumed with every stack: {', '.join(others)}.",))
+        yield Lines(items=(f"Assumed with every stack: {', '.join(others)}.",), is_list=False)
     more = "`autotuner support MODEL ACCELERATOR --stack STACK` shows one pair in detail."
     yield Lines(items=(*_LEVELS, more), is_quiet=True)
 
@@ -111,7 +111,7 @@ def _measured_blocks(pair: PairSupport, details: SupportDetails, *, has_model: b
 
 def _borrowed_blocks(details: SupportDetails) -> Iterator[Block]:
     if details.elsewhere:
-        yield Lines(items=("The closest measured runs are:",))
+        yield Lines(items=("The closest measured runs are:",), is_list=False)
         yield from _measured(details.elsewhere)
     lines = [*_constants(details.borrowed)]
     if details.borrowed_choices:
