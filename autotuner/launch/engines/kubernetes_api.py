@@ -190,8 +190,8 @@ class KubernetesApi:
             return _names(partial(self._custom.list_namespaced_custom_object, *_KUEUE, self._namespace, "localqueues"))
         except Missing as error:
             raise EngineRefused(
-                f"Kueue is not installed on the cluster ({error}); install it, or set kueue to false in the settings of "
-                "the engine"
+                f"Kueue is not installed on the cluster ({error}); install it, or set kueue to false in the settings "
+                "of the engine"
             ) from error
 
     def may(self, verb: str, group: str, resource: str, subresource: str = "") -> bool:
