@@ -225,11 +225,11 @@ def main() -> None:
 
 PUBLISHED = Path(__file__).resolve().parent.parent / "tests" / "published"
 
-OTHER_RUNS = ("fine-tuning by LoRA", "run failed", "the run ended as", "the row has no shapes of the model")
+OTHER_RUNS = ("fine-tuning by LoRA", "run failed", "the run was not completed", "the row does not state the sizes")
 """Prefixes of reasons for unread rows that a better reader could not help: the run did not train a transformer, or did
 not end.
 
-Tables without shapes are about hybrid models, as their notes say."""
+Tables without sizes are about hybrid models, as their notes say."""
 
 
 def tables_of_runs() -> list[Path]:

@@ -132,7 +132,7 @@ def test_a_layout_on_several_nodes_has_a_bandwidth_curve_that_follows_its_change
     page.locator("label", has=page.locator("#micro_batch_size-2")).click()
     expect(page).to_have_url(re.compile("mb2"))
     expect(page.locator("#bandwidth-section[aria-busy]")).to_have_count(0)
-    expect(page.locator("#bandwidth-section")).to_contain_text("Shortest predicted step")
+    expect(page.locator("#bandwidth-section")).to_contain_text("Layout with the shortest predicted step")
 
 
 # ---------------------------------------------------------------- clusters
@@ -164,7 +164,7 @@ def test_the_page_of_a_cluster_follows_its_check_to_the_measured_links(page: Pag
     runs.end(store, held, RunState.COMPLETE, "done", now=NOW + 9)
     cells = links.locator("tbody tr").nth(1).locator("td")
     expect(cells).to_have_text(["500 MB/s", "800 MB/s", "200 µs", "100 µs", "loopback"])
-    expect(links).to_contain_text("Measured on 2 nodes")
+    expect(links).to_contain_text("They were measured on 2 nodes")
     expect(page.locator(f"#{check.id} summary")).to_contain_text("complete")
 
 

@@ -302,7 +302,7 @@ def test_a_sweep_that_challenges_a_layout_shows_what_it_compared_and_lists_the_r
     repeats = [trial for trial in driver.store.list_trials(sweep.id)[0] if trial.repeats is not None]
     page.goto(f"/sweeps/{sweep.id}")
     compared = page.locator("section").filter(has=page.get_by_role("heading", name="Compared"))
-    expect(compared.get_by_role("row").filter(has_text="Baseline of 1 sitting")).to_contain_text("25.0 %")
+    expect(compared.get_by_role("row").filter(has_text="Baseline of 1 session")).to_contain_text("25.0 %")
     expect(compared.get_by_role("row").filter(has_text="In use, now")).to_contain_text("mb2")
     expect(compared.get_by_role("row").filter(has_text="Best found")).to_be_visible()
     expect(compared.locator("p").last).to_contain_text("faster (95 % interval")

@@ -65,7 +65,7 @@ def test_every_trial_says_how_it_ended(
     plan = StudyPlan("os-test", study_request(), [])
     ended = plan.ended(replace(asked(plan), curve=curve(*losses)), pruned=pruned, failure=failure)
     assert ended.state is state
-    assert " at the target" in candidate_line(ended) or ended.pruned or ended.detail
+    assert "the target" in candidate_line(ended) or ended.pruned or ended.detail
     assert (ended.reached is not None) == (losses[-1] < 5.0)
 
 

@@ -191,8 +191,8 @@ def test_once_more_than_a_twentieth_of_trials_ran_out_of_memory_surer_layouts_go
 def test_long_shots_and_beliefs_are_said_with_their_figures() -> None:
     shot = LongShot(fit_probability=0.312, expected_gain=0.0314, likely_gain=0.0121)
     assert long_shot_in_words(shot, "best MFU") == (
-        "only 31 % likely to fit in memory; it is tried because it is expected to raise the best MFU by 3.1 % "
-        "all the same; a layout that is more likely to fit than not by 1.2 % at most"
+        "only 31 % likely to fit in memory; it is tried because it is nevertheless expected to raise the best MFU by "
+        "3.1 %; a layout that is more likely to fit than not by 1.2 % at most"
     )
     shot = LongShot(fit_probability=0.312, expected_gain=math.inf, likely_gain=None)
     assert long_shot_in_words(shot, "best MFU") == (
