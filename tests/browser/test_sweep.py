@@ -306,7 +306,7 @@ def test_a_sweep_that_challenges_a_layout_shows_what_it_compared_and_lists_the_r
     expect(compared.get_by_role("row").filter(has_text="In use, now")).to_contain_text("mb2")
     expect(compared.get_by_role("row").filter(has_text="Best found")).to_be_visible()
     expect(compared.locator("p").last).to_contain_text("faster (95 % interval")
-    expect(compared.locator("summary")).to_contain_text(f"{len(repeats)} runs")
+    expect(compared.locator("summary")).to_contain_text(f"{len(repeats)} repeated runs")
     expect(compared.locator("details tbody tr")).to_have_count(len(repeats))
     expect(page.get_by_role("heading", name="Ended without a rank")).to_have_count(0)
     expect(page.locator(".ranking")).to_contain_text("in use")
