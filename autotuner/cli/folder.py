@@ -35,9 +35,6 @@ SaveDir: TypeAlias = Annotated[
 ]
 
 _OPTION = "--save-dir"
-_USUAL = {"megatron-core": ExportFormat.MEGATRON_LM, "megatron-bridge": ExportFormat.MEGATRON_BRIDGE}
-_USUAL |= {"nemo": ExportFormat.NEMO, "torchtitan": ExportFormat.TORCHTITAN}
-"""Format for the scripts of the folder by software stack, if the caller names none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,8 +156,9 @@ def save_of_trial(
 
 def _started(wanted: ExportFormat | None, stack: str) -> ExportFormat:
     """Return the trainer that the scripts start: the wanted one, or the usual one of the software stack."""
-    is_trainer = wanted is not None and wanted.is_of_a_trainer
-    return wanted if wanted and is_trainer else _USUAL.get(stack, ExportFormat.ARGUMENTS)
+    from autotuner.exports.target import format_of
+
+    return wanted if wanted is not None and wanted.is_of_a_trainer else format_of(stack)
 
 
 def _page(one: Saved) -> str:

@@ -16,10 +16,10 @@ import yaml
 from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
+from autotuner.exports.deepspeed import FILE_NAME
+from autotuner.exports.own_formats import PORT, ranks_per_node
 from autotuner.exports.target import Export, ExportedFile, argument_lines
 
-_PORT = 29500
-"""Port on which the first node listens (torchrun's own default of static rendezvous, torch 2.13)."""
 _GPU_RESOURCE = {"cuda": "nvidia.com/gpu", "rocm": "amd.com/gpu", "cpu": "cpu"}
 _FOLDER = "/launch"
 """Folder of a pod that has the script and the files of the export."""
@@ -46,7 +46,7 @@ _ENTRIES: Mapping[ExportFormat, _Entry] = {
     ExportFormat.TORCHTITAN_CONFIG: _Entry(
         program=_TORCHTITAN, arguments=("--module", "torchtitan_layout", "--config", "layout_config")
     ),
-    ExportFormat.DEEPSPEED: _Entry(program=_SCRIPT, arguments=("--deepspeed", "--deepspeed_config", "ds_config.json")),
+    ExportFormat.DEEPSPEED: _Entry(program=_SCRIPT, arguments=("--deepspeed", "--deepspeed_config", FILE_NAME)),
     ExportFormat.ACCELERATE: _Entry(program=_SCRIPT),
     ExportFormat.TRANSFORMERS: _Entry(program=_SCRIPT),
     ExportFormat.ARGUMENTS: _Entry(program=_SCRIPT),
@@ -83,10 +83,6 @@ def with_launcher(export: Export, job: Job, launcher: ExportLauncher) -> Export:
     return replace(export, arguments=(), environment={}, files=files, usage=usage)
 
 
-def _ranks_per_node(export: Export, job: Job) -> int:
-    return -(-export.layout.world_size // job.cluster.num_nodes)
-
-
 def _script(export: Export, job: Job) -> str:
     """Return the shell script that starts the ranks of one node."""
     own = {file.name for file in export.files}
@@ -113,12 +109,12 @@ def _word(word: str, own: set[str]) -> str:
 
 def _started(export: Export, job: Job) -> Iterator[str]:
     """Yield the lines that start the ranks of this node: torchrun, or the launcher of Accelerate."""
-    nodes, ranks = job.cluster.num_nodes, _ranks_per_node(export, job)
+    nodes, ranks = job.cluster.num_nodes, ranks_per_node(job, export.layout)
     head = '"${HEAD_NODE:?must name the first node}'
     if export.format == ExportFormat.ACCELERATE:
         yield 'accelerate launch --config_file "$here"/accelerate.yaml'
         if nodes > 1:
-            yield f'--main_process_ip {head}" --main_process_port {_PORT}'
+            yield f'--main_process_ip {head}" --main_process_port {PORT}'
             number = "${NODE_RANK:-${SLURM_NODEID:-${JOB_COMPLETION_INDEX:?must be the number of this node}}}"
             yield f'--machine_rank "{number}"'
         return
@@ -127,11 +123,11 @@ def _started(export: Export, job: Job) -> Iterator[str]:
         yield f"--standalone --nproc-per-node {ranks}"
     else:
         yield f"--nnodes {nodes} --nproc-per-node {ranks}"
-        yield f'--rdzv-backend c10d --rdzv-id "${{SLURM_JOB_ID:-train}}" --rdzv-endpoint {head}:{_PORT}"'
+        yield f'--rdzv-backend c10d --rdzv-id "${{SLURM_JOB_ID:-train}}" --rdzv-endpoint {head}:{PORT}"'
 
 
 def _sbatch(export: Export, job: Job) -> str:
-    ranks, on_cpu = _ranks_per_node(export, job), job.cluster.accelerator.kind == "cpu"
+    ranks, on_cpu = ranks_per_node(job, export.layout), job.cluster.accelerator.kind == "cpu"
     devices = f"#SBATCH --cpus-per-task={ranks}" if on_cpu else f"#SBATCH --gpus-per-node={ranks}"
     return f"""\
 #!/usr/bin/env bash
@@ -160,7 +156,7 @@ def _kubernetes(export: Export, job: Job, files: tuple[ExportedFile, ...]) -> st
         "command": ["bash", f"{_FOLDER}/launch.sh"],
         "args": [],
         "env": [{"name": "HEAD_NODE", "value": f"{name}-0.{name}"}],
-        "resources": {"limits": {resource: str(_ranks_per_node(export, job))}},
+        "resources": {"limits": {resource: str(ranks_per_node(job, export.layout))}},
         "volumeMounts": [{"name": "launch", "mountPath": _FOLDER}, {"name": "shm", "mountPath": "/dev/shm"}],
     }
     pod = {

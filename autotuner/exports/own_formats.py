@@ -138,7 +138,7 @@ ARGUMENTS = Target(
 
 
 # ---------------------------------------------------------------- scripts that start our own trial
-_PORT = 29500
+PORT = 29500
 """Port on which torchrun's ranks connect (``torch.distributed.run``, ``PORT`` of static rendezvous in torch 2.13)."""
 
 _TORCHRUN_SCRIPT = """\
@@ -215,16 +215,16 @@ def _write_torchrun(job: Job, layout: Layout) -> Export:
 
 
 def _rendezvous(num_nodes: int) -> str:
-    endpoint = f'--rdzv-endpoint "${{HEAD_NODE:?names the first node}}:{_PORT}"'
+    endpoint = f'--rdzv-endpoint "${{HEAD_NODE:?names the first node}}:{PORT}"'
     return f"--nnodes {num_nodes} --rdzv-backend c10d --rdzv-id autotuner-trial {endpoint}"
 
 
 def _write_sbatch(job: Job, layout: Layout) -> Export:
     name = "trial.sbatch"
-    ranks, on_cpu = _ranks_per_node(job, layout), job.cluster.accelerator.kind == "cpu"
+    ranks, on_cpu = ranks_per_node(job, layout), job.cluster.accelerator.kind == "cpu"
     devices = f"#SBATCH --cpus-per-task={ranks}\n" if on_cpu else f"#SBATCH --gpus-per-node={ranks}\n"
     text = _SBATCH_SCRIPT.format(
-        **_filled(job, layout, name), devices=devices, num_nodes=job.cluster.num_nodes, port=_PORT
+        **_filled(job, layout, name), devices=devices, num_nodes=job.cluster.num_nodes, port=PORT
     )
     return _export(ExportFormat.SBATCH, layout, ExportedFile(name=name, text=text), f"sbatch {name}")
 
@@ -235,11 +235,12 @@ def _filled(job: Job, layout: Layout, name: str) -> dict[str, object]:
         "name": name,
         "layout": str(layout),
         "spec": json.dumps(spec, indent=2),
-        "per_node_ranks": _ranks_per_node(job, layout),
+        "per_node_ranks": ranks_per_node(job, layout),
     }
 
 
-def _ranks_per_node(job: Job, layout: Layout) -> int:
+def ranks_per_node(job: Job, layout: Layout) -> int:
+    """Return the number of ranks that a script starts on each node of the cluster."""
     return -(-layout.world_size // job.cluster.num_nodes)
 
 

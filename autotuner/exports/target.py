@@ -32,6 +32,11 @@ def stack_of(name: ExportFormat) -> str:
     return _STACKS.get(name, "torch")
 
 
+def format_of(stack: str) -> ExportFormat:
+    """Return the usual export format of a software stack: that of its trainer, or arguments for a user's own loop."""
+    return next((name for name, one in _STACKS.items() if one == stack), ExportFormat.ARGUMENTS)
+
+
 @value
 class ExportedFile:
     """A file of an export, with the name under which the trainer looks for it."""
