@@ -32,7 +32,7 @@ from autotuner.runs.instructions import MAX_ATTEMPTS, RunGate, given_up, lost_in
 from autotuner.runs.kind import Kind, Work, already_ended
 from autotuner.runs.lease import Hold
 from autotuner.runs.past_trials import informed_with_trials
-from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.sweep_run import SweepMachine
 from autotuner.runs.tracing import working_on
 from autotuner.search.space.trainers import trial_rules
 

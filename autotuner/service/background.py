@@ -12,14 +12,14 @@ from autotuner.core.health import SIGN_S
 from autotuner.launch.contract import Launcher
 from autotuner.launch.engines.launcher import EngineLauncher
 from autotuner.launch.this_machine import software_of_this_machine
-from autotuner.runs.check import check_kind
+from autotuner.runs.check_run import check_kind
 from autotuner.runs.clock import Clock
 from autotuner.runs.delivery import delivery_kind
-from autotuner.runs.gate import gate_kind
+from autotuner.runs.gate_run import gate_kind
 from autotuner.runs.kind import Kind
-from autotuner.runs.retune import retune_kind
 from autotuner.runs.retune_clock import RetuneScheduler
-from autotuner.runs.study import study_kind
+from autotuner.runs.retune_run import retune_kind
+from autotuner.runs.study_run import study_kind
 from autotuner.runs.sweep_trials import sweep_kind
 from autotuner.runs.worker import Presence, Worker, forever, new_owner
 from autotuner.service.observing import silence_optuna

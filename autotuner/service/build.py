@@ -44,7 +44,7 @@ from autotuner.launch.this_machine import software_of_this_machine
 from autotuner.launch.trainers.registration import RegisteredTrainer, read_trainers
 from autotuner.runs.challenge import findings
 from autotuner.runs.clock import Clock, SystemClock
-from autotuner.runs.gate import ask_gate, baseline_of
+from autotuner.runs.gate_run import ask_gate, baseline_of
 from autotuner.runs.retuning import Retuning
 from autotuner.search.asides import Asides, Inline
 from autotuner.search.planning.optimizer_study import starts_of, with_trials

@@ -11,7 +11,7 @@ import structlog
 from autotuner.core.errors import Conflict, NotFound, StoreUnavailable, Unreadable
 from autotuner.core.run import NewRun, RunState
 from autotuner.runs.clock import Clock
-from autotuner.runs.plan import plan_kind
+from autotuner.runs.plan_run import plan_kind
 from autotuner.runs.tracing import carried
 from autotuner.runs.worker import Worker, new_owner
 from autotuner.search.asides import Asides

@@ -15,7 +15,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import RunTrial
 from autotuner.core.upkeep import RetuneOutcome, RetuneRun, Verdict
-from autotuner.runs.gate import gate_kind
+from autotuner.runs.gate_run import gate_kind
 from autotuner.runs.worker import Worker
 from autotuner.store.sql import Store
 from tests.api.bodies import GATE, NIGHTLY, TWO_REPLICAS

@@ -20,7 +20,7 @@ from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.convergence_gate import run_gate
-from autotuner.runs.study import study_kind
+from autotuner.runs.study_run import study_kind
 from autotuner.runs.worker import Worker
 from autotuner.store.sql import Store, memory_store
 from tests.builders import cpu_cluster, cpu_layout

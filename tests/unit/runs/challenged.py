@@ -17,7 +17,7 @@ from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.runs.instructions import Finish, RunGate
-from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.sweep_run import SweepMachine
 from tests.builders import cpu_layout, failure, measurement, sweep_request, trial
 from tests.fake_launcher import plain_measurement
 

@@ -19,8 +19,8 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import Budget
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.upkeep import Retune, RetuneRequest, RetuneRun, Trigger, Verdict
-from autotuner.runs.retune import retune_kind
 from autotuner.runs.retune_clock import RetuneScheduler, software_changes
+from autotuner.runs.retune_run import retune_kind
 from autotuner.runs.retuning import Retuning
 from autotuner.runs.worker import Worker
 from autotuner.store.sql import Store, memory_store

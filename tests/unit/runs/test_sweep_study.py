@@ -20,7 +20,7 @@ from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.runs.instructions import Finish, RunGate
-from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.sweep_run import SweepMachine
 from autotuner.runs.sweep_study import HEALTHY_VALUE, LosingPruner
 from autotuner.search.sampler.pareto import on_front
 from autotuner.search.space.trainers import trial_space

@@ -15,7 +15,7 @@ from autotuner.core.sweep import Budget, RunTrial, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure, TrialState
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
-from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.sweep_run import SweepMachine
 from autotuner.runs.worker import Worker
 from autotuner.store.runs import RunStore
 from autotuner.store.schema import memory_engine

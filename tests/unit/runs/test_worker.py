@@ -15,7 +15,7 @@ from autotuner.core.announcement import AnnouncementKind, DeliveryProgress
 from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.core.run import Finish, NewRun, Run, RunState
 from autotuner.core.upkeep import GateRun, MfuGateOutcome
-from autotuner.runs.gate import gate_kind
+from autotuner.runs.gate_run import gate_kind
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.lease import Hold
 from autotuner.runs.worker import Presence, Worker, forever

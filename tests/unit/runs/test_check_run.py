@@ -21,7 +21,7 @@ from autotuner.core.run import Lease, Run, RunState, Wish
 from autotuner.core.trial import EngineJob, EngineJobPhase
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus
 from autotuner.launch.engines.launcher import EngineLauncher, job_name
-from autotuner.runs.check import check_kind
+from autotuner.runs.check_run import check_kind
 from autotuner.runs.worker import Worker
 from autotuner.store.runs import RunStore
 from autotuner.store.sql import Store, memory_store

@@ -18,7 +18,7 @@ from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, PastTrial, Trial, TrialState
 from autotuner.core.workload import Workload
 from autotuner.runs.instructions import Finish, RunGate, Wait
-from autotuner.runs.sweep import SweepMachine
+from autotuner.runs.sweep_run import SweepMachine
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
 
 ONE_LAYOUT = tiny_space(
