@@ -15,7 +15,7 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict_one
 from autotuner.exports.formats import read
-from autotuner.search.results.comparison import LETTERS, Contender
+from autotuner.search.results.layout_comparison import LETTERS, Contender
 from autotuner.search.results.reached import Standing, standings
 from autotuner.search.space.moves import arrange
 from autotuner.service.build import App

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from autotuner.report.report import Report
     from autotuner.search.explain.explanation import Explanation
     from autotuner.search.planning.plan import PlanRun
-    from autotuner.search.ranking import PredictedLayout
+    from autotuner.search.predicted_ranking import PredictedLayout
     from autotuner.search.results.reached import RankedTrial
 
 T = TypeVar("T")
@@ -381,8 +381,8 @@ class Client:
             calibrate: Number of measured runs of each job that correct the predictions of the job's other runs.
             seeds: Number of simulated searches of each job by each sampler.
         """
+        from autotuner.backtests.measured_table import read_table
         from autotuner.backtests.report import backtest
-        from autotuner.backtests.table import read_table
         from autotuner.report.backtest import backtest_report
         from autotuner.service.observing import silence_optuna
 

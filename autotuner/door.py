@@ -175,7 +175,7 @@ class Autotuner:
 
     def _own_profile(self) -> DeviceProfile | None:
         """Return the profile of this machine under its usual name, if it was taken on this host; else None."""
-        from autotuner.host.facts import is_this_host  # noqa: PLC0415  # most predictions are of no measured machine
+        from autotuner.host.machine_facts import is_this_host  # noqa: PLC0415  # most predictions are of no measured machine
 
         try:
             profile = self.names.get(DeviceProfile, LOCAL)

@@ -22,7 +22,7 @@ from autotuner.core.errors import AutotunerError
 from autotuner.core.sweep_requests import GateCreate, SweepCreate
 from autotuner.door import Autotuner
 from autotuner.remote import Remote
-from autotuner.search.ranking import PredictedLayout
+from autotuner.search.predicted_ranking import PredictedLayout
 
 P = ParamSpec("P")
 T = TypeVar("T")

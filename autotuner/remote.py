@@ -69,21 +69,21 @@ from autotuner.exports.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import Explanation, TrialParts
 from autotuner.search.explain.layers import LayerReport, SweepLayers
-from autotuner.search.explain.links import LinkTimelines
+from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.explain.timeline import TrialTimelines
 from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanRun
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import PredictionTable, SweepPreview
-from autotuner.search.results.comparison import LayoutComparison
 from autotuner.search.results.failures import FailureGroup
+from autotuner.search.results.layout_comparison import LayoutComparison
 from autotuner.search.results.pairs import MeasuredRules
 from autotuner.search.results.reached import RankedTrial
 from autotuner.search.results.sensitivity import SweepChoices
 from autotuner.search.results.sweep_answer import Accuracy, SweepAnswer
 from autotuner.search.results.sweep_front import SweepFront
 from autotuner.search.results.trial_query import TableSlice
-from autotuner.search.sampler.calibration import Lesson
+from autotuner.search.sampler.learnt_factors import Lesson
 from autotuner.search.support import Support
 from autotuner.search.upkeep.retune import TrendPoint
 from autotuner.store.options import SweepColumn, TrialFilter

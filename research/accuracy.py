@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import optuna
 
+from autotuner.backtests.measured_table import Sheet, Table, read_table
 from autotuner.backtests.report import BacktestReport, Score, backtest
-from autotuner.backtests.table import Sheet, Table, read_table
 from research.constants import write_left_out_errors
 from research.fit_stacks import FITS, fitted_memory, sheets_of, with_memory
 from research.held_out import LeftOut, group_table, grouped, held_out, rows_of

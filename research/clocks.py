@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtests.cells import UnusableRow
-from autotuner.backtests.table import Run, read_row
+from autotuner.backtests.measured_table import Run, read_row
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.catalog.kernels import kernels_for
 from autotuner.core.accelerator import Accelerator

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from autotuner.backtests.table import Sheet
+from autotuner.backtests.measured_table import Sheet
 from autotuner.core.cluster import Cluster
 from autotuner.core.columns import Floats
 from autotuner.core.job import Job

@@ -38,7 +38,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.rules.legality import RULES
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.space import default_trial_space
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from autotuner.backtests.table import Sheet, read_table
+from autotuner.backtests.measured_table import Sheet, read_table
 from autotuner.catalog.hardware import load_accelerator
 from autotuner.core.accelerator import Accelerator
 from autotuner.core.choices import Precision

@@ -25,9 +25,9 @@ from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
+from autotuner.backtests.measured_table import Sheet
 from autotuner.backtests.replay import Ended, Replay, chance, moved_proposals
 from autotuner.backtests.report import MIN_MEASURED
-from autotuner.backtests.table import Sheet
 from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric, Objective
 from autotuner.costmodel.resource_cost import predicted_footprints

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from autotuner.backtests.table import Sheet
+from autotuner.backtests.measured_table import Sheet
 from autotuner.core.choices import Precision
 from autotuner.core.columns import Booleans, Floats
 from autotuner.core.job import Calibration

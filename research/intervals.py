@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.backtests.table import Sheet
+from autotuner.backtests.measured_table import Sheet
 from autotuner.catalog.software import (
     BITS_8,
     BITS_16,

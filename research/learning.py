@@ -19,16 +19,16 @@ from multiprocessing import get_context
 
 import numpy as np
 
+from autotuner.backtests.measured_table import Sheet
 from autotuner.backtests.replay import Replay, ours
 from autotuner.backtests.report import MIN_MEASURED
-from autotuner.backtests.table import Sheet
 from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.sampler.calibration import Learnt, Platform
+from autotuner.search.sampler.learnt_factors import Learnt, Platform
 from research.fit_stacks import source_name
 from research.small_for_large import tables
 

@@ -31,7 +31,7 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.table import columns_of
-from autotuner.search.ranking import best_predicted
+from autotuner.search.predicted_ranking import best_predicted
 from autotuner.search.space.legal import legal_layouts
 
 NUM_RUNS = 5

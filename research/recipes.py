@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.backtests.table import Sheet, read_table
+from autotuner.backtests.measured_table import Sheet, read_table
 from autotuner.core.choices import (
     FP8_PRECISIONS,
     Fp8Recipe,
@@ -25,7 +25,7 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.space import default_space
 from autotuner.costmodel.predict import predict_one
 from autotuner.report.words import likely
-from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.predicted_ranking import PredictedLayout, best_predicted
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPES = ROOT / "docs" / "reference" / "recipes.md"

@@ -5,7 +5,7 @@ alone, and once after proxy trials were given. These are runs of smaller sheets 
 software. It prints the errors of full-size step times without and with them, how many runs lie in their intervals, and
 how often verdicts on memory are right. ``--model`` leaves out the sheets of one model at a time, so that others inform
 about the cluster. ``--quick`` uses the constants of the catalog, which were fitted to everything. ``--learn`` prints
-the correlations of ``search/sampler/model.py`` that fit the runs best.
+the correlations of ``search/sampler/gaussian_model.py`` that fit the runs best.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from autotuner.backtests.measured_table import Sheet, read_table
 from autotuner.backtests.report import MIN_MEASURED
-from autotuner.backtests.table import Sheet, read_table
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import FullSizeEstimate
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.full_size import FullSize, ProxyTrial, times_in_intervals
-from autotuner.search.sampler.model import Estimate, TaskSimilarity, Transfer
+from autotuner.search.sampler.gaussian_model import Estimate, TaskSimilarity, Transfer
 from autotuner.search.sampler.priors import TIME_FACTORS, learn_times, scale_inflation
 from autotuner.search.sampler.transfer import StandIn, StandIns
 from research.fit_stacks import FITS, PUBLISHED, sheets_of, source_name

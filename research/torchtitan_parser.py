@@ -28,8 +28,8 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.stages import stage_sizes
 from autotuner.core.workload import Workload
-from autotuner.exports.torchtitan.catalog import SCHEDULES, presets
 from autotuner.exports.torchtitan.read import TORCHTITAN_CONFIG
+from autotuner.exports.torchtitan.releases import SCHEDULES, presets
 from autotuner.exports.torchtitan.rules import DEFAULT_SPACE_0_3, RULES_0_3
 from autotuner.search.space.legal import legal_layouts
 

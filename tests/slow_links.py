@@ -10,7 +10,7 @@ from autotuner.core.timeline import Block, BlockKind, RankSeconds, RankTimeline,
 from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Action, Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Timeline, simulate
-from autotuner.search.explain.links import LinkTimelines, SlowHop, held_up, messages_over
+from autotuner.search.explain.link_timelines import LinkTimelines, SlowHop, held_up, messages_over
 from autotuner.search.explain.timeline import PredictedTimeline
 
 NUM_STAGES, NUM_MICRO_BATCHES = 4, 12

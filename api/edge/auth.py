@@ -32,7 +32,14 @@ from autotuner.api.edge.caller import (
 from autotuner.api.errors import CrossSite, answer_error
 from autotuner.core.access import NOBODY_ASKED, Scope
 from autotuner.core.errors import AutotunerError, InvalidInput, NotAllowed, NotLetIn
-from autotuner.service.access import Login, Proxy, Shown, check_alone, check_lets_an_admin_in, install_token_file
+from autotuner.service.authentication import (
+    Login,
+    Proxy,
+    Shown,
+    check_alone,
+    check_lets_an_admin_in,
+    install_token_file,
+)
 from autotuner.service.build import App
 from autotuner.service.compute import asked_by
 from autotuner.service.networks import Network, is_within, read_networks

@@ -23,7 +23,7 @@ from autotuner.api.metrics import Requests
 from autotuner.core.access import AuditEntry
 from autotuner.core.access import Scope as Allowed
 from autotuner.core.errors import AutotunerError
-from autotuner.service.access import without_tokens
+from autotuner.service.authentication import without_tokens
 from autotuner.service.build import App
 from autotuner.service.networks import Network
 

@@ -30,7 +30,7 @@ from autotuner.core.named import resolved
 from autotuner.core.stack import Stack
 from autotuner.core.trial_spec import TrainerOffer
 from autotuner.door import as_described
-from autotuner.search.sampler.calibration import Lesson
+from autotuner.search.sampler.learnt_factors import Lesson
 from autotuner.search.support import Support
 
 # The built-in tables of accelerators, models and training software.

@@ -32,13 +32,13 @@ from autotuner.exports.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
 from autotuner.search.explain.explanation import Explanation, TrialParts, explain, trial_parts
 from autotuner.search.explain.layers import LayerReport
-from autotuner.search.explain.links import LinkTimelines, trial_link_timelines
+from autotuner.search.explain.link_timelines import LinkTimelines, trial_link_timelines
 from autotuner.search.explain.timeline import TrialTimelines, trial_timelines
 from autotuner.search.planning.phases import PhasesPlan
 from autotuner.search.planning.plan import PlanRun
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import PredictionTable
-from autotuner.search.results.comparison import LayoutComparison, side_by_side
+from autotuner.search.results.layout_comparison import LayoutComparison, side_by_side
 from autotuner.search.results.pairs import MeasuredRules
 from autotuner.service.build import App
 

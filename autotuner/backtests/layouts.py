@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from autotuner.backtests import cells
 from autotuner.backtests.cells import Row, UnusableRow, is_true, maybe_count, text
-from autotuner.backtests.clusters import Source
+from autotuner.backtests.sources import Source
 from autotuner.catalog.software import load_stack
 from autotuner.core.choices import (
     FP8_PRECISIONS,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from autotuner.backtests.measured_table import Sheet, Table
 from autotuner.backtests.replay import PROPOSERS, Replay
-from autotuner.backtests.table import Sheet, Table
 from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.uncertainty import Z80, time_error

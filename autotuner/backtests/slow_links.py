@@ -20,11 +20,11 @@ from statistics import fmean, median
 from typing import Any, NamedTuple, TypeAlias
 
 from autotuner.backtests.cells import Row, UnusableRow, count, maybe_count, maybe_positive, positive, text
-from autotuner.backtests.table import columns_and_rows
-from autotuner.schedules.named import one_f_one_b
+from autotuner.backtests.measured_table import columns_and_rows
 from autotuner.schedules.planner import adaptive, warm_up
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import BLOCKING, BLOCKING_IN_TURN, PassTimes, Transport, delegated, simulate
+from autotuner.schedules.standard_schedules import one_f_one_b
 
 REQUIRED_COLUMNS = ("model", "pp", "microbatches", "method", "slow_links", "delay_ms", "last5_mean_ms")
 

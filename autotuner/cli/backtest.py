@@ -36,9 +36,9 @@ def backtest(
 
     Example: autotuner backtest runs.csv
     """
+    from autotuner.backtests.measured_table import read_table
     from autotuner.backtests.report import backtest as run_backtest
     from autotuner.backtests.slow_links import read_iteration_table
-    from autotuner.backtests.table import read_table
     from autotuner.report.backtest import backtest_report
     from autotuner.service.observing import configure_logs, silence_optuna
     from autotuner.service.settings import Settings

@@ -222,7 +222,7 @@ def profile(
 def _known(profiles: list[DeviceProfile], name: str) -> DeviceProfile | None:
     """Return the stored profile with this name, if it describes exactly these devices."""
     from autotuner.core.profile import describes
-    from autotuner.host.facts import host_hash
+    from autotuner.host.machine_facts import host_hash
     from autotuner.launch.this_machine import detect_cluster
 
     cluster, host = detect_cluster(), host_hash()

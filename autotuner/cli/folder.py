@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autotuner.exports.target import Export
     from autotuner.remote import Remote
     from autotuner.report.report import Report
-    from autotuner.search.ranking import PredictedLayout
+    from autotuner.search.predicted_ranking import PredictedLayout
 
 SaveDir: TypeAlias = Annotated[
     Path | None,

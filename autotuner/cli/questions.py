@@ -193,7 +193,7 @@ def _rules_of_table(path: str) -> MeasuredRules:
     """Return the measured rules for the rows of a table, as the service does for a sweep."""
     from pathlib import Path
 
-    from autotuner.backtests.table import read_table
+    from autotuner.backtests.measured_table import read_table
     from autotuner.search.results.pairs import MeasuredRules, pair_effects
 
     sheets = read_table(Path(path)).sheets
@@ -244,7 +244,7 @@ def dry_run_of(job: Job, layout: Layout, rank: int | None = None, *, exact: bool
     """
     from autotuner.core.dry_run import DryRunRequest, telling_ranks
     from autotuner.core.rules.legality import RULES, require_legal
-    from autotuner.core.rules.trial import TRIAL_RULES
+    from autotuner.core.rules.trial_job import TRIAL_RULES
     from autotuner.core.trial_spec import TrialSettings, TrialSpec
 
     require_legal(layout, job, (*RULES, *TRIAL_RULES))

@@ -26,7 +26,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.option import Kind
 from autotuner.core.rules.collectives import collective_environment
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.exports.command import Flags, launched
 from autotuner.exports.table import Reading

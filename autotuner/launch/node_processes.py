@@ -23,7 +23,7 @@ from autotuner.core.node_line import Death, NodeLine
 from autotuner.core.trial import FailureKind, Stopped, TrialFailure
 from autotuner.core.trial_spec import NodeTask
 from autotuner.host import supervisor
-from autotuner.host.facts import ALSO_RECORDED
+from autotuner.host.machine_facts import ALSO_RECORDED
 from autotuner.launch.contract import ATTEMPT_ID, AttemptEnd, Ending, Ranks
 from autotuner.launch.lines import NodeOutputs
 

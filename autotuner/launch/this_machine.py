@@ -26,7 +26,7 @@ from autotuner.core.dry_run import DryRun, DryRunRequest
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
 from autotuner.costmodel.profile_fit import fit_profile
-from autotuner.host.facts import host_hash, software_facts
+from autotuner.host.machine_facts import host_hash, software_facts
 
 # Questions that only torch can answer: a subprocess answers them, since the service never imports torch.
 

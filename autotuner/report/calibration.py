@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from autotuner.report.parts import PART_WORDS
 from autotuner.report.report import Cells, Code, Column, Moment, Quantity, Quiet, Report, Section, Table
 from autotuner.report.words import counted, quantity
-from autotuner.search.sampler.calibration import LearntFactor, Lesson
+from autotuner.search.sampler.learnt_factors import LearntFactor, Lesson
 
 _MEANING = (
     "Corrections that predictions and the next sweeps learnt from the trials of earlier sweeps. A factor is the time "

@@ -45,7 +45,7 @@ from autotuner.report.report import (
 )
 from autotuner.report.trial_parts import MEMORY_PARTS, memory_blocks, size_of
 from autotuner.report.words import plain, sentence, value_in_words
-from autotuner.search.results.comparison import (
+from autotuner.search.results.layout_comparison import (
     LETTERS,
     ComparedLayout,
     Contender,

@@ -18,7 +18,7 @@ from autotuner.core.units import format_seconds
 from autotuner.report.charts import Axis, Drawing
 from autotuner.report.drawing import Scale, divisor, line, picture, rect, text
 from autotuner.report.lanes import LEFT, WHOLE, WIDE, Stretch, Window, between, idle, numbers, paths, placed
-from autotuner.search.explain.links import LinkTimelines, Message, SlowHop
+from autotuner.search.explain.link_timelines import LinkTimelines, Message, SlowHop
 
 _RIGHT, _TOP, _BOTTOM = 12.0, 6.0, 26.0
 _HEAD = 24.0

@@ -25,9 +25,9 @@ from autotuner.report.report import (
 )
 from autotuner.report.scale import Scale
 from autotuner.report.words import counted, in_sentences, money, number, percent
-from autotuner.search.planning.clusters import RECALLED, Price
-from autotuner.search.planning.layouts import Interval
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, UpgradeKind
+from autotuner.search.planning.offers import RECALLED, Price
+from autotuner.search.planning.outcomes import Interval
 from autotuner.search.planning.plan import Candidate, Plan, PlanRun
 from autotuner.search.planning.request import ChangePrices, Failures, Goal, PlanRequest
 

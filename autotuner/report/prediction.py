@@ -23,8 +23,8 @@ from autotuner.report.words import (
     percent,
     with_interval,
 )
+from autotuner.search.predicted_ranking import PredictedLayout
 from autotuner.search.preview import PredictionTable
-from autotuner.search.ranking import PredictedLayout
 from autotuner.search.space.moves import Alternative
 from autotuner.search.suggestions import Remedy, RemedyKind, Shortfall
 

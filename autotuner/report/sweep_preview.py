@@ -26,8 +26,8 @@ from autotuner.report.report import (
     predicted,
 )
 from autotuner.report.words import changes_in_words, fit_in_words, mfu_quantity, quantity
+from autotuner.search.predicted_ranking import PredictedLayout
 from autotuner.search.preview import SweepPreview
-from autotuner.search.ranking import PredictedLayout
 from autotuner.search.suggestions import Shortfall
 
 _NUM_SHOWN = 6

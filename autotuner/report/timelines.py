@@ -13,7 +13,7 @@ from autotuner.report.link_lanes import LinkLanes
 from autotuner.report.links import link_in_words
 from autotuner.report.report import Cells, Column, Folded, Lines, Quantity, Section, Source, Strong, Table
 from autotuner.report.words import percent
-from autotuner.search.explain.links import LinkTimelines
+from autotuner.search.explain.link_timelines import LinkTimelines
 from autotuner.search.explain.timeline import PredictedTimeline
 
 Shown = Literal["both", "measured", "predicted"]

@@ -13,7 +13,7 @@ from autotuner.core.job import Calibration, Job
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.calibration import calibrated_by_both
-from autotuner.search.sampler.calibration import Learnt, Lesson
+from autotuner.search.sampler.learnt_factors import Learnt, Lesson
 
 if TYPE_CHECKING:
     from autotuner.store.history import HistoryStore

@@ -17,7 +17,7 @@ import structlog
 from autotuner.core.errors import AutotunerError, LeaseLost, StoreUnavailable
 from autotuner.core.health import KnownWorker
 from autotuner.core.run import Finish, Problem, Run, RunState, Stop
-from autotuner.host.facts import host_hash
+from autotuner.host.machine_facts import host_hash
 from autotuner.runs.clock import Clock
 from autotuner.runs.kind import Do, Kind, Later, Machine, Wait, Work
 from autotuner.runs.lease import Hold, LeaseWatch, StopRequested

@@ -17,7 +17,9 @@ from math import ceil, inf
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.named import (
+from autotuner.schedules.schedule import Action, Kind, Schedule
+from autotuner.schedules.simulate import PassTimes
+from autotuner.schedules.standard_schedules import (
     dualpipev,
     gpipe,
     interleaved_1f1b,
@@ -27,8 +29,6 @@ from autotuner.schedules.named import (
     zb_interleaved,
     zbv,
 )
-from autotuner.schedules.schedule import Action, Kind, Schedule
-from autotuner.schedules.simulate import PassTimes
 
 
 def warm_up(times: PassTimes, extra_slack: int = 0) -> tuple[int, ...]:

@@ -148,7 +148,7 @@ def simulate(schedule: Schedule, times: PassTimes, transport: Transport = BESIDE
         InvalidInput: The times have another number of stages, or ranks wait for one another in a circle.
 
     Example:
-        >>> from autotuner.schedules.named import one_f_one_b
+        >>> from autotuner.schedules.standard_schedules import one_f_one_b
         >>> times = PassTimes.equal(2, forward_s=1.0, input_s=1.0, weight_s=1.0)
         >>> simulate(one_f_one_b(2, 4), times).makespan_s
         15.0

@@ -28,7 +28,7 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.search.asides import Asides
 from autotuner.search.caveats import caveats
-from autotuner.search.ranking import BestLayouts, ComparedBy, PredictedLayout, best_predicted
+from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, PredictedLayout, best_predicted
 from autotuner.search.space.elimination import MOST_REASONS, Sieved, eliminate, empty_space
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
 from autotuner.search.space.moves import Alternative

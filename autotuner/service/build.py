@@ -53,7 +53,7 @@ from autotuner.search.preview import Previews, SweepPreview, require_layouts, re
 from autotuner.search.results.sweep_tables import SweepTables
 from autotuner.search.space.trainers import offered_by
 from autotuner.search.upkeep.gate import gate_sweep
-from autotuner.service.access import Tokens
+from autotuner.service.authentication import Tokens
 from autotuner.service.background import Background
 from autotuner.service.compute import AsidePool, Limits
 from autotuner.service.networks import read_networks

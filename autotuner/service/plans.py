@@ -15,7 +15,7 @@ from autotuner.runs.plan_run import plan_kind
 from autotuner.runs.tracing import carried
 from autotuner.runs.worker import Worker, new_owner
 from autotuner.search.asides import Asides
-from autotuner.search.planning.clusters import offers
+from autotuner.search.planning.offers import offers
 from autotuner.search.planning.plan import PlanProgress, PlanRun, plan_id_of
 from autotuner.search.planning.request import PlanRequest
 from autotuner.store.runs import RunStore

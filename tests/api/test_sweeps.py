@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.core.sweep import Budget
 from autotuner.core.trial import Stopped
-from autotuner.host.facts import host_hash
+from autotuner.host.machine_facts import host_hash
 from autotuner.launch import this_machine
 from autotuner.launch.this_machine import forget_cluster
 from autotuner.store.schema import memory_engine

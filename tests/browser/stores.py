@@ -46,7 +46,7 @@ from autotuner.core.upkeep import (
 from autotuner.core.workload import Workload
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.costmodel.scenarios import predicted_under
-from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.predicted_ranking import PredictedLayout, best_predicted
 from autotuner.search.upkeep.cron import DueRun
 from autotuner.store.engine import writing
 from autotuner.store.tables import runs as queue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autotuner.backtests.table import read_table
+from autotuner.backtests.measured_table import read_table
 from autotuner.cli.files import read_text
 from autotuner.core.requests import PredictionRequest
 from autotuner.core.text import inputs_of, to_document

@@ -15,7 +15,7 @@ from autotuner.core.lines import read_links, read_phases, written_links
 from autotuner.core.sweep_requests import Adoption
 from autotuner.core.text import inputs_of, to_document
 from autotuner.search.upkeep.cron import Cron
-from autotuner.service.access import read_token, token_text, without_tokens
+from autotuner.service.authentication import read_token, token_text, without_tokens
 from autotuner.service.networks import household, is_within, read_networks
 from autotuner.service.posting import Refused, check_url, destination, origin
 from autotuner.service.webhooks import check_secret

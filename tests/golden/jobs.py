@@ -50,7 +50,7 @@ from autotuner.report.prediction import remedies_in_words
 from autotuner.report.words import changes_in_words
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route
 from autotuner.search.explain.layers import LayerGain
-from autotuner.search.explain.links import SlowHop
+from autotuner.search.explain.link_timelines import SlowHop
 from autotuner.search.results.sweep_answer import Rival
 from autotuner.search.space.moves import BatchWay
 from autotuner.search.suggestions import RemedyKind

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from autotuner.backtests.measured_table import read_table
 from autotuner.backtests.report import backtest
 from autotuner.backtests.slow_links import judge_iterations, read_iteration_table
-from autotuner.backtests.table import read_table
 from tests.golden.golden import Golden
 
 TABLES = Path(__file__).parents[1] / "published"

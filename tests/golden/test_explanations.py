@@ -24,7 +24,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.lines import read_phases
 from autotuner.core.measurement import LinkEvent, LinkEventKind
 from autotuner.core.rules.legality import RULES, reasons
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.space import default_space
 from autotuner.core.stack import Stack
 from autotuner.core.trial import EngineJobPhase
@@ -45,7 +45,7 @@ from autotuner.search.explain.choosable import Choosable, what_if
 from autotuner.search.explain.communication import rank_groups
 from autotuner.search.explain.explanation import explain
 from autotuner.search.explain.layers import layer_report
-from autotuner.search.explain.links import link_timelines
+from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.planning.phases import PhasesQuestion, plan_phases
 from autotuner.search.planning.plan import plan
 from autotuner.search.planning.request import Goal, PlanRequest

@@ -52,9 +52,9 @@ from autotuner.report.words import estimate_in_words
 from autotuner.runs.challenge import findings
 from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
-from autotuner.search.explain.links import trial_link_timelines
-from autotuner.search.results.comparison import Contender, side_by_side
+from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.results.failures import failures
+from autotuner.search.results.layout_comparison import Contender, side_by_side
 from autotuner.search.results.reached import ranked_times, standings
 from autotuner.search.results.sensitivity import sweep_choices
 from autotuner.search.results.sweep_answer import accuracy, answer

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from tests.oracle.covering import Case, covering_set, job_of, one_by_one
 from tests.oracle.refusals import witness
 from tests.oracle.tolerance import TOLERANCES, agrees

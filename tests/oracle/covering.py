@@ -12,7 +12,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.link import LinkHealth
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.legality import RULES
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.workload import Workload
 from tests.builders import cpu_cluster, cpu_layout, minds_nodes
 from tests.oracle.axes import AXES, DENSE, Value

@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Rule
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from tests.oracle.axes import AXES
 from tests.oracle.covering import MAX_RANKS, Case, job_of
 

@@ -12,7 +12,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import fields_read
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.exports.formats import FORMATS
 from tests.properties.strategies import jobs, layouts
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.core.columns import Floats
-from autotuner.search.sampler.model import Points, Prior, Related, TaskSimilarity, condition
+from autotuner.search.sampler.gaussian_model import Points, Prior, Related, TaskSimilarity, condition
 from tests.unit.search.tables import LAYOUTS
 
 NUM_ROWS, NUM_FACTORS = len(LAYOUTS), 3

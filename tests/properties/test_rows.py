@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autotuner.backtests.cells import UnusableRow
-from autotuner.backtests.table import Run, read_row
+from autotuner.backtests.measured_table import Run, read_row
 from autotuner.core.rules.degrees import DEGREE_RULES
 from autotuner.core.rules.legality import reasons
 

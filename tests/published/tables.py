@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 from autotuner.backtests.cells import Row
+from autotuner.backtests.measured_table import Sheet, read_table
 from autotuner.backtests.report import Judgement, Rows, judge
-from autotuner.backtests.table import Sheet, read_table
 
 FOLDER = Path(__file__).parent
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autotuner.backtests.cells import Row, UnusableRow
-from autotuner.backtests.table import Run, read_row
+from autotuner.backtests.measured_table import Run, read_row
 from autotuner.core.choices import PipelineSchedule, Recompute
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.job import Job

@@ -20,7 +20,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from autotuner.backtests.table import Sheet
+from autotuner.backtests.measured_table import Sheet
 from autotuner.core.choices import Fp8Recipe, GradientSync
 from autotuner.core.layout import Layout
 from autotuner.core.stages import payload_elements

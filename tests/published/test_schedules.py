@@ -12,10 +12,10 @@ from math import ceil
 import numpy as np
 import pytest
 
-from autotuner.schedules.named import interleaved_1f1b, one_f_one_b, zb_h1, zb_h2
 from autotuner.schedules.planner import absorbed_delay_s, adaptive, plan, warm_up
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Transport, simulate
+from autotuner.schedules.standard_schedules import interleaved_1f1b, one_f_one_b, zb_h1, zb_h2
 from tests.published.tables import rows
 
 

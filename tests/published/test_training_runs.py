@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotuner.backtests.table import Sheet
+from autotuner.backtests.measured_table import Sheet
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.catalog.software import load_stack
@@ -41,10 +41,10 @@ from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.report.explanation import effect_in_words
-from autotuner.search.planning.clusters import Offer
-from autotuner.search.planning.layouts import Outcome, job_on, outcome_of, searched_cluster
+from autotuner.search.planning.offers import Offer
+from autotuner.search.planning.outcomes import Outcome, job_on, outcome_of, searched_cluster
 from autotuner.search.planning.request import Goal, PlanRequest
-from autotuner.search.ranking import PredictedLayout
+from autotuner.search.predicted_ranking import PredictedLayout
 from autotuner.search.results.pairs import PairEffect, pair_effects
 from research.accuracy import OTHER_RUNS, left_out, tables_of_runs
 from tests.builders import present

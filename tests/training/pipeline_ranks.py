@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from autotuner.schedules.named import one_f_one_b, zb_h2, zb_interleaved, zbv
 from autotuner.schedules.schedule import Kind, Schedule
+from autotuner.schedules.standard_schedules import one_f_one_b, zb_h2, zb_interleaved, zbv
 from autotuner.training.pipelines.channels import Channel, Neighbourhood, PairChannel, Rendezvous, pair_channels
 from autotuner.training.pipelines.delegated import DelegatedTransport, DelegateFailed
 from autotuner.training.pipelines.delegates import Delegates

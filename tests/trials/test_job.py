@@ -33,7 +33,7 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.units import MIB
 from autotuner.core.workload import Workload
-from autotuner.host.facts import settings_of_libraries
+from autotuner.host.machine_facts import settings_of_libraries
 from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.trials.job.attempt import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED, admit, attempt

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotuner.host.facts import host_hash, software_facts
+from autotuner.host.machine_facts import host_hash, software_facts
 from autotuner.trials.measurement.environment import (
     CpuTime,
     Gpu,

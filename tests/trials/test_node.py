@@ -24,7 +24,7 @@ from autotuner.core import codec
 from autotuner.core.codec import dumps
 from autotuner.core.node_line import PREFIX
 from autotuner.core.trial_spec import NodeTask
-from autotuner.host.facts import host_hash
+from autotuner.host.machine_facts import host_hash
 from autotuner.launch.node_processes import free_port
 from autotuner.trials.process.gathering import gather
 from autotuner.trials.process.ray_node import NodeActor

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from autotuner.core.errors import InvalidInput
-from autotuner.host.facts import (
+from autotuner.host.machine_facts import (
     driver_version,
     hardware_facts,
     host_hash,

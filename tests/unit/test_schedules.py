@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.errors import InvalidInput
-from autotuner.schedules.named import dualpipev, gpipe, interleaved_1f1b, one_f_one_b, zb_h1, zb_h2, zb_interleaved, zbv
 from autotuner.schedules.planner import adaptive, even_warm_up, named_schedule, plan, warm_up, within
 from autotuner.schedules.schedule import Action, Kind, Schedule
 from autotuner.schedules.simulate import (
@@ -21,6 +20,16 @@ from autotuner.schedules.simulate import (
     Transport,
     delegated,
     simulate,
+)
+from autotuner.schedules.standard_schedules import (
+    dualpipev,
+    gpipe,
+    interleaved_1f1b,
+    one_f_one_b,
+    zb_h1,
+    zb_h2,
+    zb_interleaved,
+    zbv,
 )
 from tests.pipelines import Case, predicted_s, simulated_s
 

@@ -33,7 +33,7 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]  # exporte
 from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.profile import CollectivePoint, Measurements, PassPoint, ProfileRequest
-from autotuner.host.facts import cpu_name, host_hash
+from autotuner.host.machine_facts import cpu_name, host_hash
 from autotuner.trials.benchmarks.microbenchmarks import (
     Bench,
     Sizes,

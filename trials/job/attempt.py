@@ -21,7 +21,7 @@ from autotuner.core.measuring import Peak
 from autotuner.core.network import Network
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.legality import RULES, require_legal
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.trial_spec import OptimizerName, TrialSpec
 from autotuner.core.units import MIB
 from autotuner.trials.benchmarks import gemm

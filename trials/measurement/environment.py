@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from autotuner.host.cpu_time import machine_cpu_s, process_cpu_s
-from autotuner.host.facts import hardware_facts, settings_of_libraries, software_facts
+from autotuner.host.machine_facts import hardware_facts, settings_of_libraries, software_facts
 from autotuner.trials.rank import RankInfo
 
 # An NVIDIA GPU as its driver sees it: versions, clocks, energy, and the mean power between two moments.

@@ -45,7 +45,7 @@ from autotuner.core.node_line import (
 from autotuner.core.trial_spec import NodeTask
 from autotuner.host import supervisor
 from autotuner.host.cpu_time import machine_cpu_s, process_cpu_s
-from autotuner.host.facts import hardware_facts, settings_of_libraries, system_facts
+from autotuner.host.machine_facts import hardware_facts, settings_of_libraries, system_facts
 
 _TAIL_BYTES = 1 << 14
 """Number of bytes at the end of a rank's log that are read: its last lines, its stack, and torch's C++ backtrace

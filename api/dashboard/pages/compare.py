@@ -16,7 +16,7 @@ from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial
 from autotuner.report.comparison import comparison_report
-from autotuner.search.results.comparison import LETTERS, side_by_side
+from autotuner.search.results.layout_comparison import LETTERS, side_by_side
 from autotuner.service.build import App
 from autotuner.store.options import Page
 

@@ -33,7 +33,7 @@ from autotuner.report.report import Link
 from autotuner.report.timelines import link_timelines_section, timeline_section
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.choosable import WhatIf, what_if
-from autotuner.search.explain.links import link_timelines
+from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.preview import Question, best_of_space
 from autotuner.search.space.moves import arrange

@@ -31,7 +31,7 @@ from autotuner.report.trial import TrialResult, trial_report
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.communication import rank_groups
 from autotuner.search.explain.explanation import explain, trial_parts
-from autotuner.search.explain.links import trial_link_timelines
+from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.explain.timeline import trial_timelines, what_ran
 from autotuner.search.results.failures import FailureGroup, failures
 from autotuner.service.build import App

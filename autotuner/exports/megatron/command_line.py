@@ -17,7 +17,7 @@ from autotuner.core.layout import Layout
 from autotuner.exports.command import Flags, Launched, launched, unread
 from autotuner.exports.common_rules import LAUNCHED
 from autotuner.exports.megatron.layout import environment, layout_settings, left_at_default, read_layout
-from autotuner.exports.megatron.model import unsaid_shapes, write_shapes
+from autotuner.exports.megatron.model_shapes import unsaid_shapes, write_shapes
 from autotuner.exports.megatron.rules import MEGATRON_RULES
 from autotuner.exports.table import Reading, Written
 from autotuner.exports.target import Export, Imported, Target

@@ -31,8 +31,8 @@ from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.stages import layers_per_stage
-from autotuner.exports.megatron.model import MOST_LAYERS, read_shapes
-from autotuner.exports.megatron.pipeline import read_pipeline, write_pipeline
+from autotuner.exports.megatron.model_shapes import MOST_LAYERS, read_shapes
+from autotuner.exports.megatron.pipeline_stages import read_pipeline, write_pipeline
 from autotuner.exports.table import Reading, Written
 from autotuner.exports.target import Imported
 

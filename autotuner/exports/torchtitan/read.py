@@ -14,7 +14,7 @@ from autotuner.core.stages import ONE_STAGE_SCHEDULES, stage_sizes
 from autotuner.exports.command import whole_number
 from autotuner.exports.common_rules import LAUNCHED
 from autotuner.exports.target import Imported, Target
-from autotuner.exports.torchtitan.catalog import DEBUG_MODEL, RELEASE_0_2, RELEASE_0_3, Release, spec_of
+from autotuner.exports.torchtitan.releases import DEBUG_MODEL, RELEASE_0_2, RELEASE_0_3, Release, spec_of
 from autotuner.exports.torchtitan.rules import (
     DDP_BUCKET_BYTES,
     DEFAULT_SPACE_0_2,

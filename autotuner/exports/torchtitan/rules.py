@@ -18,10 +18,10 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, job_limit, named, refuse
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.units import MIB
 from autotuner.exports.common_rules import exchanges_and_batches, keeps, sends_and_places
-from autotuner.exports.torchtitan.catalog import PIPELINED_0_2, RELEASE_0_2, flavor_of
+from autotuner.exports.torchtitan.releases import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB
 """Value of ``bucket_cap_mb`` in torchtitan's DDP (torchtitan 0.2.2, ``apply_ddp`` of

@@ -19,7 +19,7 @@ from autotuner.exports.command import Flags, launched
 from autotuner.exports.table import Key, Reading, flat
 from autotuner.exports.target import Note, NoteKind, Notes
 from autotuner.exports.texts import UNKNOWN, Made, Module, first_line, read_module, split_commands
-from autotuner.exports.torchtitan.catalog import preset
+from autotuner.exports.torchtitan.releases import preset
 
 _SAYS_NOTHING = "has no effect on the layout"
 

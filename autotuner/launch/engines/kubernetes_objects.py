@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from autotuner.core import codec
 from autotuner.core.errors import InvalidInput
 from autotuner.core.value import Count, Positive, value
-from autotuner.host.facts import IMAGE
+from autotuner.host.machine_facts import IMAGE
 from autotuner.launch.engines.engine import EngineRefused, JobOrder
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

@@ -16,7 +16,7 @@ from uuid import uuid4
 from autotuner.core import codec
 from autotuner.core.cluster import Cluster
 from autotuner.core.trial import EngineJobPhase
-from autotuner.host.facts import IMAGE
+from autotuner.host.machine_facts import IMAGE
 from autotuner.launch.engines.engine import EngineRefused, EngineUnavailable, JobOrder, JobStatus, check_exist
 from autotuner.launch.engines.ray_api import JobLog, JobsApi, JobState, RayJob, RaySettings
 

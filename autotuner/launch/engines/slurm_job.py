@@ -16,7 +16,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.node_line import PREFIX, NodeEnd
 from autotuner.core.trial_spec import NodeTask
 from autotuner.core.value import CountFromZero, Positive, value
-from autotuner.host.facts import IMAGE
+from autotuner.host.machine_facts import IMAGE
 from autotuner.launch.engines.engine import EngineUnavailable, JobOrder
 from autotuner.launch.lines import LineReader
 

@@ -10,7 +10,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
 from autotuner.core.rules.legality import reasons
 from autotuner.core.rules.rule import Reason
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.value import divisors
 from autotuner.search.explain.explanation import Explanation, explain
 from autotuner.search.space.moves import arrange, nearest_legal, with_choice

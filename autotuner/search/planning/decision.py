@@ -14,7 +14,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Prediction
 from autotuner.costmodel.uncertainty import PARTS, interval_error
-from autotuner.search.planning.layouts import Outcome, job_on
+from autotuner.search.planning.outcomes import Outcome, job_on
 from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.sampler.normal import below
 

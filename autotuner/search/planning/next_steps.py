@@ -17,9 +17,9 @@ from autotuner.core.trial import ScaledTrial, part_of
 from autotuner.core.units import GIGA
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.planning.clusters import Offer, changed
 from autotuner.search.planning.decision import Decision, Told, errors_of
-from autotuner.search.planning.layouts import (
+from autotuner.search.planning.offers import Offer, changed
+from autotuner.search.planning.outcomes import (
     Outcome,
     SearchedCluster,
     TrainingRun,

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.rules.legality import RULES, reasons
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.study import (
     LossCurve,
     OptimizerCandidate,

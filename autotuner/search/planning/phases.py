@@ -21,7 +21,7 @@ from autotuner.costmodel.layer.recompute import model_flop_per_step
 from autotuner.costmodel.predict import predict, predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.caveats import caveats
-from autotuner.search.ranking import best_predicted
+from autotuner.search.predicted_ranking import best_predicted
 from autotuner.search.space.legal import legal_chunks
 
 Axes = Mapping[str, tuple[int, ...] | None]

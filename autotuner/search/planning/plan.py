@@ -24,10 +24,10 @@ from autotuner.core.run import Run
 from autotuner.core.value import value
 from autotuner.search.asides import Asides
 from autotuner.search.caveats import caveats
-from autotuner.search.planning.clusters import Offer, Price, offers, prices_of
 from autotuner.search.planning.decision import Decision
-from autotuner.search.planning.layouts import Outcome, TrainingRun, job_on, searched_clusters
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, pilot_sweeps, upgrades
+from autotuner.search.planning.offers import Offer, Price, offers, prices_of
+from autotuner.search.planning.outcomes import Outcome, TrainingRun, job_on, searched_clusters
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.sampler.pareto import non_dominated
 

@@ -14,7 +14,7 @@ from autotuner.core.prediction import StepTime
 from autotuner.core.sweep import Prospects, SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.search.results.axis import AXES, Value
-from autotuner.search.results.comparison import PartsAre, Shift, measured_parts, shifts_between
+from autotuner.search.results.layout_comparison import PartsAre, Shift, measured_parts, shifts_between
 from autotuner.search.results.reached import TRIED, Reached, Source, Standing, ranked_times, standings
 
 _NUM_NEXT = 2

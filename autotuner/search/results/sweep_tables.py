@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import Trial, TrialsVersion
 from autotuner.search.asides import Asides
-from autotuner.search.ranking import BestLayouts, ComparedBy, best_predicted
+from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, best_predicted
 from autotuner.search.results.trial_table import TableRow, ranked_rows, untried_rows
 from autotuner.search.space.trainers import trial_rules
 

@@ -16,7 +16,7 @@ from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial, time_to_loss_s
-from autotuner.search.ranking import PredictedLayout
+from autotuner.search.predicted_ranking import PredictedLayout
 from autotuner.search.results.axis import AXES, Axis
 from autotuner.search.results.reached import Source, Standing, ranked_times, standings
 

@@ -26,7 +26,7 @@ from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.uncertainty import PARTS, TRUST, cluster_deviation, interval_error, part_deviations
 from autotuner.search.explain.step_parts import measured_fields
-from autotuner.search.sampler.model import COMMON, TaskSimilarity, student_noise
+from autotuner.search.sampler.gaussian_model import COMMON, TaskSimilarity, student_noise
 
 FACTORS = (*PARTS, BF16_ON_CORES, COMMON)
 """Names of the factors of a job, in the order of all arrays of this module."""

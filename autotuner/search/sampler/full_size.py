@@ -21,7 +21,7 @@ from autotuner.costmodel.predict import PredictionColumns, predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.costmodel.table import row
 from autotuner.costmodel.uncertainty import Z80, interval_error
-from autotuner.search.sampler.model import Estimate, Prior
+from autotuner.search.sampler.gaussian_model import Estimate, Prior
 from autotuner.search.sampler.normal import log_probability
 from autotuner.search.sampler.priors import (
     learn_peaks,

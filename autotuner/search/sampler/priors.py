@@ -13,7 +13,7 @@ from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.costmodel.memory.peak import MemoryColumns
 from autotuner.costmodel.predict import PredictionColumns
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, PARTS, LayoutErrors, TimeError, part_shares
-from autotuner.search.sampler.model import COMMON, Posterior, Prior, Related, condition, student_noise
+from autotuner.search.sampler.gaussian_model import COMMON, Posterior, Prior, Related, condition, student_noise
 from autotuner.search.sampler.normal import inverse_mills
 
 TIME_FACTORS = (*PARTS, COMMON)

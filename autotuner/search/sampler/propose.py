@@ -16,7 +16,7 @@ from autotuner.core.measurement import Footprint
 from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
 from autotuner.costmodel.resource_cost import FootprintColumns, worth_per_step
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.sampler.model import Estimate, Posterior, Prior, Related
+from autotuner.search.sampler.gaussian_model import Estimate, Posterior, Prior, Related
 from autotuner.search.sampler.normal import log_expected_gain, log_probability
 from autotuner.search.sampler.observations import Evidence
 from autotuner.search.sampler.pareto import (

@@ -21,7 +21,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.costmodel.uncertainty import time_error
-from autotuner.search.sampler.model import (
+from autotuner.search.sampler.gaussian_model import (
     MEMORY_TRANSFER,
     TIME_TRANSFER,
     Points,

@@ -13,7 +13,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Rule, any_of, fields_read
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.space import SearchSpace, default_space, default_trial_space, exchange_ladder
 from autotuner.search.space.elimination import explain_empty
 from autotuner.search.space.legal import legal_layouts

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from autotuner.backtests.table import Sheet
+from autotuner.backtests.measured_table import Sheet
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.rules.legality import RULES
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.costmodel.predict import predict
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import tiny_job, tiny_space

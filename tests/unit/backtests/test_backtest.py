@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotuner.backtests import cells
-from autotuner.backtests.clusters import Source, descriptions, source_of
+from autotuner.backtests.measured_table import REQUIRED_COLUMNS, Sheet, Table
 from autotuner.backtests.models import with_capacity
 from autotuner.backtests.replay import PROPOSERS, Replay
 from autotuner.backtests.report import (
@@ -27,7 +27,7 @@ from autotuner.backtests.report import (
     replays,
     spearman,
 )
-from autotuner.backtests.table import REQUIRED_COLUMNS, Sheet, Table
+from autotuner.backtests.sources import Source, descriptions, source_of
 from autotuner.catalog.hardware import load_accelerator, load_link
 from autotuner.catalog.models import model_called, models
 from autotuner.catalog.software import load_stack, stacks

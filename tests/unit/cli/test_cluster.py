@@ -15,7 +15,7 @@ from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.profile import DeviceProfile, with_links
 from autotuner.core.run import RunState
 from autotuner.costmodel.profile_fit import fit_profile
-from autotuner.host.facts import host_hash
+from autotuner.host.machine_facts import host_hash
 from autotuner.launch.this_machine import detect_cluster
 from autotuner.service.build import build
 from autotuner.service.settings import Settings

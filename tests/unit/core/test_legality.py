@@ -18,7 +18,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.network import Network
 from autotuner.core.rules.legality import RULES, illegal, reasons, require_legal
 from autotuner.core.rules.rule import Reason, Rule, fields_read
-from autotuner.core.rules.trial import TRIAL_MODEL_RULES, TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_MODEL_RULES, TRIAL_RULES
 from autotuner.core.stack import Stack
 from autotuner.core.workload import LengthDistribution, Workload
 from tests.builders import cpu_cluster, h100, h100_cluster, tiny_model

@@ -16,7 +16,7 @@ from autotuner.core.choices import ExportFormat, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.exports.formats import export, read, refusals, target_of
 from autotuner.exports.own_formats import SBATCH, TORCHRUN, trial_spec

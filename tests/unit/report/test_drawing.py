@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from autotuner.backtests.measured_table import read_table
 from autotuner.backtests.report import backtest
 from autotuner.backtests.slow_links import judge_iterations, read_iteration_table
-from autotuner.backtests.table import read_table
 from autotuner.core import documents
 from autotuner.core.field_change import difference
 from autotuner.core.job import Calibration, PartFactor
@@ -19,7 +19,7 @@ from autotuner.report.calibration import calibrations_report
 from autotuner.report.charts import Axis, Unit
 from autotuner.report.drawing import Scale, title_of
 from autotuner.report.words import changes_in_words
-from autotuner.search.sampler.calibration import Lesson, Platform
+from autotuner.search.sampler.learnt_factors import Lesson, Platform
 from tests.announcements import AT
 from tests.unit.report.surfaces import surfaces
 

@@ -40,7 +40,7 @@ from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.choosable import what_if
 from autotuner.search.explain.explanation import Explanation, explain
 from autotuner.search.explain.layers import SweepLayers
-from autotuner.search.planning.layouts import Interval
+from autotuner.search.planning.outcomes import Interval
 from autotuner.search.planning.plan import Candidate, PlanRun
 from autotuner.search.planning.request import Goal, PlanRequest
 from autotuner.search.results.pairs import MeasuredRules

@@ -54,7 +54,7 @@ from tests.builders import (
 )
 from tests.unit.core.test_sweep import ENDED
 from tests.unit.report.surfaces import surfaces
-from tests.unit.search.results.test_comparison import FAST, FRUGAL, MIDDLE, WORSE, of
+from tests.unit.search.results.test_layout_comparison import FAST, FRUGAL, MIDDLE, WORSE, of
 from tests.unit.search.results.trials import BASE, died, ran
 
 # ---------------------------------------------------------------- sweep charts

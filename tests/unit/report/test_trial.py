@@ -35,10 +35,10 @@ from autotuner.report.trial import TrialResult, trial_report
 from autotuner.report.trial_parts import loss_curves, step_series
 from autotuner.search.explain.communication import rank_groups
 from autotuner.search.explain.explanation import explain, trial_parts
-from autotuner.search.explain.links import link_timelines
+from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
-from autotuner.search.results.comparison import Contender, side_by_side
 from autotuner.search.results.failures import failures
+from autotuner.search.results.layout_comparison import Contender, side_by_side
 from autotuner.search.results.reached import ranked_times
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import TableRow, ranked_rows

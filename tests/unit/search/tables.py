@@ -9,7 +9,7 @@ import numpy as np
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.rules.legality import RULES
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import PredictionColumns, predict
 from autotuner.search.sampler.optuna_sampler import LayoutSampler

@@ -13,13 +13,13 @@ from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.trial import RankedTime, Trial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.ranking import BestLayouts, ComparedBy, best_predicted
+from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, best_predicted
 from autotuner.search.results.reached import standings
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, llama_70b, measurement, prediction, present, tiny_job, tiny_space, trial

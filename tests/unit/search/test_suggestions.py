@@ -12,7 +12,7 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
-from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.predicted_ranking import PredictedLayout, best_predicted
 from autotuner.search.space.moves import Alternative
 from autotuner.search.suggestions import RemedyKind, Shortfall, current_beside, shortfall, unsearched
 from tests.builders import big_job, h100_cluster, llama_70b, present, tiny_job, tiny_space

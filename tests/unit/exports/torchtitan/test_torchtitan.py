@@ -17,8 +17,8 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
 from autotuner.exports.formats import export, read, recognise
-from autotuner.exports.torchtitan.catalog import base_of, flavors, presets
 from autotuner.exports.torchtitan.read import TORCHTITAN
+from autotuner.exports.torchtitan.releases import base_of, flavors, presets
 from tests.builders import big_job, present
 from tests.unit.exports.sayable import sayable
 from tests.unit.exports.torchtitan.installed import converter_names, dealt_layers, parsed, registered

@@ -17,7 +17,7 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.measuring import Peak, model_flop
 from autotuner.core.trial import FailureKind, Outcome, Stopped
 from autotuner.core.trial_spec import Trainer, TrialSettings
-from autotuner.host.facts import host_hash
+from autotuner.host.machine_facts import host_hash
 from autotuner.launch.contract import Place
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.trainers.registration import RegisteredTrainer

@@ -28,10 +28,10 @@ from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.plan import advice_in_words
 from autotuner.search.asides import Inline
-from autotuner.search.planning.clusters import changed, offers, prices_of, rentable
 from autotuner.search.planning.decision import Belief, Decision, Loss, Told
-from autotuner.search.planning.layouts import job_on
 from autotuner.search.planning.next_steps import UpgradeKind
+from autotuner.search.planning.offers import changed, offers, prices_of, rentable
+from autotuner.search.planning.outcomes import job_on
 from autotuner.search.planning.plan import Candidate, Plan, plan, plan_id_of
 from autotuner.search.planning.request import (
     ChangePrices,
@@ -39,7 +39,7 @@ from autotuner.search.planning.request import (
     Goal,
     PlanRequest,
 )
-from autotuner.search.ranking import BestLayouts, best_predicted
+from autotuner.search.predicted_ranking import BestLayouts, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
 from tests.builders import present
 from tests.unit.search.planning.requests import DAY_S, FEW, request_of
@@ -284,7 +284,7 @@ def too_many_layouts_of(monkeypatch: pytest.MonkeyPatch, limits: Mapping[int, in
             raise SpaceTooLarge("space", "more than 4", f"{job.cluster.world_size} ranks split in more ways", 4)
         return best_predicted(job, space, **options)
 
-    monkeypatch.setattr("autotuner.search.planning.layouts.best_predicted", refusing)
+    monkeypatch.setattr("autotuner.search.planning.outcomes.best_predicted", refusing)
 
 
 def test_sizes_with_too_many_layouts_are_left_out_or_thinly_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from autotuner.search.results.reached import ranked_times, standings
 from autotuner.search.results.sensitivity import choices, grid, shares_explained, two_that_matter
 from autotuner.search.results.sweep_answer import Answer, Role, accuracy, answer
 from tests.builders import big_job, breakdown, memory, prediction, present, sweep_request
-from tests.unit.search.results.test_comparison import drawing
+from tests.unit.search.results.test_layout_comparison import drawing
 from tests.unit.search.results.trials import BASE, died, ran
 
 # ---------------------------------------------------------------- accuracy

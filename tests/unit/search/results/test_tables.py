@@ -14,7 +14,7 @@ from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import Trial, TrialState
 from autotuner.search.asides import Inline
-from autotuner.search.ranking import PredictedLayout
+from autotuner.search.predicted_ranking import PredictedLayout
 from autotuner.search.results.sweep_tables import SweepTables
 from autotuner.search.results.trial_query import TableQuery, conditions_said
 from autotuner.search.results.trial_table import COLUMNS, USUAL, TableRow, as_csv, cells_of, ranked_rows, untried_rows

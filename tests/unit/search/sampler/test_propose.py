@@ -20,7 +20,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
 from autotuner.launch.simulation import SCENARIOS, Luck, truth_of
 from autotuner.report.sweep_trials import long_shot_in_words, memory_in_words
-from autotuner.search.sampler.model import Prior
+from autotuner.search.sampler.gaussian_model import Prior
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, PEAK_BYTES, STEP_TIME_S, Evidence, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.priors import MemoryTrial

@@ -19,7 +19,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.rule import Reason
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.stages import stage_sizes
 from autotuner.core.trial import PastTrial, ScaledTrial

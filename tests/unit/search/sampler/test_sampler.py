@@ -23,12 +23,12 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Metric
 from autotuner.core.prediction import FullSizeEstimate
 from autotuner.core.rules.legality import RULES, reasons
-from autotuner.core.rules.trial import TRIAL_RULES
+from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import predicted_footprints
 from autotuner.search.sampler.full_size import FullSize, ProxyTrial
-from autotuner.search.sampler.model import Estimate
+from autotuner.search.sampler.gaussian_model import Estimate
 from autotuner.search.sampler.observations import (
     OUT_OF_MEMORY,
     PEAK_BYTES,

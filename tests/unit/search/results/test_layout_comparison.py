@@ -14,7 +14,7 @@ from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.predict import predict_one
 from autotuner.report.comparison import comparison_report
-from autotuner.search.results.comparison import Contender, side_by_side
+from autotuner.search.results.layout_comparison import Contender, side_by_side
 from autotuner.search.results.reached import Standing
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
 from autotuner.search.sampler.pareto import adds_to_front, on_front, trial_values

@@ -18,7 +18,7 @@ from autotuner.core.trial import PastTrial
 from autotuner.core.value import derived
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
-from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
+from autotuner.search.sampler.gaussian_model import TIME_TRANSFER, TaskSimilarity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

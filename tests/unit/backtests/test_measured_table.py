@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotuner.backtests.cells import UnusableRow
-from autotuner.backtests.table import REQUIRED_COLUMNS, Table, read_row, read_table
+from autotuner.backtests.measured_table import REQUIRED_COLUMNS, Table, read_row, read_table
 from autotuner.core.choices import AttentionKernel, PipelineSchedule, Precision, Recompute, ShardLevel
 from autotuner.core.errors import InvalidInput
 from tests.unit.backtests.cells import SHAPES, row

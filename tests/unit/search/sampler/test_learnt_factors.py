@@ -24,9 +24,9 @@ from autotuner.core.trial import PastTrial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.uncertainty import PARTS, TimeError, log_variance, time_error
-from autotuner.search.sampler.calibration import Learnt, interval_scale
 from autotuner.search.sampler.factors import FACTORS, Factors, TimedRuns, factor_deviations
-from autotuner.search.sampler.model import TIME_TRANSFER, TaskSimilarity
+from autotuner.search.sampler.gaussian_model import TIME_TRANSFER, TaskSimilarity
+from autotuner.search.sampler.learnt_factors import Learnt, interval_scale
 from autotuner.search.sampler.observations import STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.priors import learn_times, scale_inflation, time_prior

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from autotuner.backtests.cells import Row, UnusableRow, count, is_true, positive, text
-from autotuner.backtests.clusters import Source, calibration_of, cluster_of, source_of
 from autotuner.backtests.layouts import global_batch_size, layout_of, stack_of
 from autotuner.backtests.models import model_of, with_capacity
+from autotuner.backtests.sources import Source, calibration_of, cluster_of, source_of
 from autotuner.core.choices import Recompute
 from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.errors import InvalidInput, NotFound

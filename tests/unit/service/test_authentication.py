@@ -10,7 +10,7 @@ import pytest
 
 from autotuner.core.access import Caller, Quota, Scope
 from autotuner.core.errors import InvalidInput, NotLetIn, TooOften
-from autotuner.service.access import (
+from autotuner.service.authentication import (
     FIRST_ADMIN,
     Digests,
     Login,

@@ -18,9 +18,9 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.planning.clusters import Offer
+from autotuner.search.planning.offers import Offer
 from autotuner.search.planning.request import Failures, Goal, PlanRequest
-from autotuner.search.ranking import PredictedLayout, best_predicted
+from autotuner.search.predicted_ranking import PredictedLayout, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
 
 _J_PER_KWH = 3.6e6

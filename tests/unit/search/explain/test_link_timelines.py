@@ -16,9 +16,9 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.workload import Workload
 from autotuner.search.explain.communication import Route, crossed_links, nccl_ways, rank_groups, routes
 from autotuner.search.explain.explanation import explain
-from autotuner.search.explain.links import link_timelines, messages_over
+from autotuner.search.explain.link_timelines import link_timelines, messages_over
 from autotuner.search.explain.step_parts import limit_of
-from autotuner.search.ranking import best_predicted
+from autotuner.search.predicted_ranking import best_predicted
 from autotuner.search.space.moves import arrange, nearest_legal, with_choice
 from tests.builders import big_job, cpu_cluster, h100_cluster, present, tiny_job, tiny_model
 from tests.slow_links import NUM_MICRO_BATCHES, slow_hop, stepped

@@ -14,7 +14,7 @@ from autotuner.core.link import Link
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import MEMORY_DEVIATION, PARTS
-from autotuner.search.sampler.model import (
+from autotuner.search.sampler.gaussian_model import (
     COMMON,
     MEMORY_TRANSFER,
     TIME_TRANSFER,
