@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from autotuner.core.cluster import Cluster
     from autotuner.core.model import TransformerSpec
     from autotuner.door import Autotuner
-    from autotuner.exports.target import Export, Imported
+    from autotuner.exports.shared.target import Export, Imported
     from autotuner.remote import Remote
     from autotuner.report.report import Report
     from autotuner.search.explain.explanation import Explanation

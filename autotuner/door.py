@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, RetuneCreate, SweepClone, SweepCreate
     from autotuner.core.trial_spec import Trainer
     from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
-    from autotuner.exports.target import Export, Imported
+    from autotuner.exports.shared.target import Export, Imported
     from autotuner.runs.past_trials import Recollection
     from autotuner.search.explain.bandwidth import BandwidthCurve
     from autotuner.search.explain.explanation import Explanation
@@ -433,7 +433,7 @@ class Autotuner:
             InvalidDocument: The layout cannot run. The error names every rule that it breaks.
         """
         from autotuner.exports.formats import export  # noqa: PLC0415  # predictions need none of it
-        from autotuner.exports.target import stack_of  # noqa: PLC0415
+        from autotuner.exports.shared.target import stack_of  # noqa: PLC0415
 
         request = self.resolve(request)
         stack = load(Stack, stack_of(request.format)) if request.stack is None else resolved(request.stack)

@@ -65,7 +65,7 @@ from autotuner.core.sweep_requests import (
 from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import TrainerOffer
 from autotuner.core.upkeep import Baseline, GateRun, Retune, RetuneRun
-from autotuner.exports.target import Export, Format, Imported
+from autotuner.exports.shared.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve
 from autotuner.search.explain.explanation import Explanation, TrialParts
 from autotuner.search.explain.layers import LayerReport, SweepLayers

@@ -30,9 +30,9 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.stages import stage_sizes
 from autotuner.core.workload import Workload
-from autotuner.exports.command import launched
 from autotuner.exports.formats import export, read
 from autotuner.exports.megatron.rules import MEGATRON_RULES
+from autotuner.exports.shared.command import launched
 from autotuner.search.space.legal import legal_layouts
 
 _JOBS = (

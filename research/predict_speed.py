@@ -30,7 +30,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.table import columns_of
+from autotuner.costmodel.shared.table import columns_of
 from autotuner.search.predicted_ranking import best_predicted
 from autotuner.search.space.legal import legal_layouts
 

@@ -11,7 +11,7 @@ from autotuner.core.codec import dumps
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule
-from autotuner.exports.target import Export, ExportedFile, Target
+from autotuner.exports.shared.target import Export, ExportedFile, Target
 
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 

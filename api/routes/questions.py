@@ -28,7 +28,7 @@ from autotuner.core.requests import (
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.exports.formats import FORMATS, export
-from autotuner.exports.target import Export, Format, Imported
+from autotuner.exports.shared.target import Export, Format, Imported
 from autotuner.search.explain.bandwidth import BandwidthCurve, bandwidth_curve
 from autotuner.search.explain.explanation import Explanation, TrialParts, explain, trial_parts
 from autotuner.search.explain.layers import LayerReport

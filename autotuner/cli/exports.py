@@ -29,7 +29,7 @@ from autotuner.core.text import described, in_words_of, inputs_of, to_document
 if TYPE_CHECKING:
     from autotuner.core.cluster import Cluster
     from autotuner.door import Autotuner
-    from autotuner.exports.target import Export, Imported
+    from autotuner.exports.shared.target import Export, Imported
     from autotuner.remote import Remote
     from autotuner.search.preview import PredictionTable
 
@@ -90,7 +90,7 @@ def export(
 
 
 def _stack_of(export: Export) -> str:
-    from autotuner.exports.target import stack_of
+    from autotuner.exports.shared.target import stack_of
 
     return stack_of(export.format)
 

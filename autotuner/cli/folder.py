@@ -22,7 +22,7 @@ from autotuner.core.requests import ExplanationRequest, ExportRequest, JobReques
 if TYPE_CHECKING:
     from autotuner.core.layout import Layout
     from autotuner.core.stack import Stack
-    from autotuner.exports.target import Export
+    from autotuner.exports.shared.target import Export
     from autotuner.remote import Remote
     from autotuner.report.report import Report
     from autotuner.search.predicted_ranking import PredictedLayout
@@ -156,7 +156,7 @@ def save_of_trial(
 
 def _started(wanted: ExportFormat | None, stack: str) -> ExportFormat:
     """Return the trainer that the scripts start: the wanted one, or the usual one of the software stack."""
-    from autotuner.exports.target import format_of
+    from autotuner.exports.shared.target import format_of
 
     return wanted if wanted is not None and wanted.is_of_a_trainer else format_of(stack)
 

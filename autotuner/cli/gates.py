@@ -241,7 +241,7 @@ def _read(text: str, num_ranks: Callable[[], int]) -> tuple[Layout, Iterable[str
         assert asked.layout is not None, "a text was given"
         return asked.layout, ()
     from autotuner.exports.formats import read
-    from autotuner.exports.target import NoteKind
+    from autotuner.exports.shared.target import NoteKind
 
     found = read(read_text(text, "layout", errors="replace"), num_ranks=num_ranks())
     telling = [note for note in found.notes if note.kind is not NoteKind.IGNORED]

@@ -22,15 +22,15 @@ from autotuner.core.stages import SPLIT_SCHEDULES, stages_of_rank
 from autotuner.costmodel.layer.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.work import Work
-from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.memory.peak import fullest_rank, rank_memories
 from autotuner.costmodel.memory.weights import owned_elements
-from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.stages import RankLoad, load_of_rank, num_micro_batches, slowest_candidates, stage_load
+from autotuner.costmodel.shared.low_precision import is_bf16_on_cores
+from autotuner.costmodel.shared.micro_batch import hidden_bytes, hidden_split
+from autotuner.costmodel.shared.stages import RankLoad, load_of_rank, num_micro_batches, slowest_candidates, stage_load
+from autotuner.costmodel.shared.table import row
 from autotuner.costmodel.step.data_parallel import data_communication_s, early_share
 from autotuner.costmodel.step.rank_step import RankStep, slowest_rank
 from autotuner.costmodel.step.sends import Hops
-from autotuner.costmodel.table import row
 
 _FACTORED = tuple(
     name for f in fields(Work) if (name := f.name) not in ("forward_s", "weight_gradient_s", "backward_s")

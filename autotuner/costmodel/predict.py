@@ -18,14 +18,14 @@ from autotuner.costmodel.layer.memory_bound import optimizer_s
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.recompute import model_flop_per_step, recomputed_flop_per_step
 from autotuner.costmodel.layer.work import Work
-from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.memory.peak import RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.weights import owned_elements
-from autotuner.costmodel.sequences import batch_shapes, with_dealing
-from autotuner.costmodel.stages import candidate_ranks
+from autotuner.costmodel.shared.low_precision import is_bf16_on_cores
+from autotuner.costmodel.shared.sequences import batch_shapes, with_dealing
+from autotuner.costmodel.shared.stages import candidate_ranks
+from autotuner.costmodel.shared.table import row, taken, write, zipped
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RANK_STEP_FIELDS, RankStep, RankWindow, before_data_s, total_s
-from autotuner.costmodel.table import row, taken, write, zipped
 from autotuner.costmodel.uncertainty import fit_probability, relative_error
 
 Table = TypeVar("Table")

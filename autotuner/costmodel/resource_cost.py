@@ -47,11 +47,11 @@ from autotuner.costmodel.communication.layout_groups import (
     shard_group,
     tensor_group,
 )
-from autotuner.costmodel.low_precision import gathered_share
 from autotuner.costmodel.memory.weights import gradient_bytes
-from autotuner.costmodel.micro_batch import hidden_bytes, own_copies, tokens_per_pass
 from autotuner.costmodel.predict import PredictionColumns
-from autotuner.costmodel.stages import num_micro_batches
+from autotuner.costmodel.shared.low_precision import gathered_share
+from autotuner.costmodel.shared.micro_batch import hidden_bytes, own_copies, tokens_per_pass
+from autotuner.costmodel.shared.stages import num_micro_batches
 from autotuner.costmodel.step.sends import sent_bytes
 
 

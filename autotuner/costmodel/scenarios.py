@@ -16,10 +16,10 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.prediction import Prediction, StepTime
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.predict import PredictionColumns, TotalColumns, predict, predict_totals
-from autotuner.costmodel.stages import candidate_ranks
+from autotuner.costmodel.shared.stages import candidate_ranks
+from autotuner.costmodel.shared.table import row
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RankStep, before_data_s, total_s
-from autotuner.costmodel.table import row
 
 REPLAN_STEPS = 2
 """Number of steps that still follow the old plan after a change of links: one step that shows the change, and one in

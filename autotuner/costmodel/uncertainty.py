@@ -20,7 +20,7 @@ from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Calibration, Job
 from autotuner.core.prediction import StepTime
 from autotuner.costmodel.evidence import Evidence, Where
-from autotuner.costmodel.low_precision import is_bf16_on_cores
+from autotuner.costmodel.shared.low_precision import is_bf16_on_cores
 
 Z80 = 1.2816
 """Number of standard deviations from the median to each end of an 80 % interval of a normal distribution."""

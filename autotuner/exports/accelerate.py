@@ -30,8 +30,6 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
 from autotuner.core.value import require_one_of
 from autotuner.exports import deepspeed
-from autotuner.exports.command import Flags, Launched, launched
-from autotuner.exports.common_rules import decided_in_code, exchanges_and_batches, keeps
 from autotuner.exports.deepspeed import (
     NEAREST_TO_FP16,
     RECOMPUTE_FLAG,
@@ -42,7 +40,9 @@ from autotuner.exports.deepspeed import (
     on_data_ranks,
     zero_defaults,
 )
-from autotuner.exports.table import (
+from autotuner.exports.shared.command import Flags, Launched, launched
+from autotuner.exports.shared.common_rules import decided_in_code, exchanges_and_batches, keeps
+from autotuner.exports.shared.keys import (
     Key,
     flat,
     nested,
@@ -54,8 +54,8 @@ from autotuner.exports.table import (
     words,
     write_table,
 )
-from autotuner.exports.target import Export, ExportedFile, Imported, Notes, Target
-from autotuner.exports.texts import json_document, split_document, split_yaml, yaml_document
+from autotuner.exports.shared.target import Export, ExportedFile, Imported, Notes, Target
+from autotuner.exports.shared.texts import json_document, split_document, split_yaml, yaml_document
 
 
 class Backend(Enum):

@@ -24,11 +24,27 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.rule import Limit, any_of, held, named, refuse
-from autotuner.exports.command import Launched, launched, unread
-from autotuner.exports.common_rules import LAUNCHED, decided_in_code, exchanges_and_batches, keeps, sends_and_places
-from autotuner.exports.table import Key, flat, nested, number, read_flag, read_integer, read_table, words, write_table
-from autotuner.exports.target import Export, ExportedFile, Imported, Note, Notes, Target
-from autotuner.exports.texts import json_document, split_document
+from autotuner.exports.shared.command import Launched, launched, unread
+from autotuner.exports.shared.common_rules import (
+    LAUNCHED,
+    decided_in_code,
+    exchanges_and_batches,
+    keeps,
+    sends_and_places,
+)
+from autotuner.exports.shared.keys import (
+    Key,
+    flat,
+    nested,
+    number,
+    read_flag,
+    read_integer,
+    read_table,
+    words,
+    write_table,
+)
+from autotuner.exports.shared.target import Export, ExportedFile, Imported, Note, Notes, Target
+from autotuner.exports.shared.texts import json_document, split_document
 
 VERSION = "0.19.8"
 FILE_NAME = "ds_config.json"

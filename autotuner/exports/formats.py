@@ -18,14 +18,14 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
 from autotuner.exports.accelerate import ACCELERATE
-from autotuner.exports.command import COLLECTIVES
-from autotuner.exports.common_rules import rotation_sentence
 from autotuner.exports.deepspeed import DEEPSPEED
 from autotuner.exports.launchers import with_launcher
 from autotuner.exports.megatron.command_line import MEGATRON_LM
 from autotuner.exports.megatron.recipes import MEGATRON_BRIDGE, NEMO
 from autotuner.exports.own_formats import ARGUMENTS, SBATCH, TORCHRUN
-from autotuner.exports.target import Export, Imported, Note, NoteKind, Target
+from autotuner.exports.shared.command import COLLECTIVES
+from autotuner.exports.shared.common_rules import rotation_sentence
+from autotuner.exports.shared.target import Export, Imported, Note, NoteKind, Target
 from autotuner.exports.torchtitan.read import TORCHTITAN, TORCHTITAN_CONFIG
 from autotuner.exports.transformers import TRANSFORMERS
 

@@ -18,7 +18,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.exports.deepspeed import FILE_NAME
 from autotuner.exports.own_formats import PORT, ranks_per_node
-from autotuner.exports.target import Export, ExportedFile, argument_lines
+from autotuner.exports.shared.target import Export, ExportedFile, argument_lines
 
 _GPU_RESOURCE = {"cuda": "nvidia.com/gpu", "rocm": "amd.com/gpu", "cpu": "cpu"}
 _FOLDER = "/launch"

@@ -28,9 +28,9 @@ from autotuner.core.option import Kind
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
-from autotuner.exports.command import Flags, launched
-from autotuner.exports.table import Reading
-from autotuner.exports.target import Export, ExportedFile, Imported, Note, NoteKind, Notes, Target
+from autotuner.exports.shared.command import Flags, launched
+from autotuner.exports.shared.keys import Reading
+from autotuner.exports.shared.target import Export, ExportedFile, Imported, Note, NoteKind, Notes, Target
 
 _VERSION = str(codec.SCHEMA_VERSION)
 """Version of the format. Fields of a layout and of a trial's spec have the names of this codec version."""

@@ -30,11 +30,21 @@ from autotuner.exports.accelerate import (
     on_torch_ranks,
     says_sizes,
 )
-from autotuner.exports.command import Launched, launched, unread
-from autotuner.exports.common_rules import decided_in_code, keeps
-from autotuner.exports.table import Key, flat, number, read_flag, read_integer, read_table, switch, words, write_table
-from autotuner.exports.target import Export, ExportedFile, Imported, Notes, Target
-from autotuner.exports.texts import json_document, split_document
+from autotuner.exports.shared.command import Launched, launched, unread
+from autotuner.exports.shared.common_rules import decided_in_code, keeps
+from autotuner.exports.shared.keys import (
+    Key,
+    flat,
+    number,
+    read_flag,
+    read_integer,
+    read_table,
+    switch,
+    words,
+    write_table,
+)
+from autotuner.exports.shared.target import Export, ExportedFile, Imported, Notes, Target
+from autotuner.exports.shared.texts import json_document, split_document
 
 _VERSION = "5.23.0"
 _FSDP_FILE_NAME = "fsdp_config.json"

@@ -23,12 +23,12 @@ from autotuner.core.trial import EngineJob, TrialFailure
 from autotuner.core.trial_spec import NodeTask, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.exports.formats import export
-from autotuner.exports.target import Export
+from autotuner.exports.shared.target import Export
 from autotuner.launch.contract import AttemptEnd, CannotRun, Place
 from autotuner.launch.follow import verdict
 from autotuner.launch.lines import RankReports
+from autotuner.launch.trainer_reports import TrainerReports, trainer_verdict
 from autotuner.launch.trainers.registration import RegisteredTrainer, knows_nodes, rendered
-from autotuner.launch.trainers.reports import TrainerReports, trainer_verdict
 
 _FOLDER = Path("{folder}")
 """Placeholder for the folder of the task's files, whose path only the node knows."""

@@ -10,7 +10,7 @@ from typing import Any
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.units import format_bytes, format_seconds
-from autotuner.exports.target import Note
+from autotuner.exports.shared.target import Note
 from autotuner.report.charts import (
     Axis,
     Interval,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotuner.exports.target import Export, Imported, NoteKind
+from autotuner.exports.shared.target import Export, Imported, NoteKind
 from autotuner.report.prediction import prediction_report
 from autotuner.report.report import Block, Code, Column, Figure, Folded, Lines, Notice, Report, Section, Strong, Table
 from autotuner.report.words import counted, job_in_words, model_in_words

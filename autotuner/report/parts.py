@@ -26,7 +26,7 @@ from autotuner.core.recompute import RecomputePolicy
 from autotuner.core.stages import follows_signs
 from autotuner.core.units import format_bytes, format_count, format_rate, format_seconds
 from autotuner.costmodel.memory.weights import Sharding, state_bytes
-from autotuner.costmodel.stages import load_of_rank
+from autotuner.costmodel.shared.stages import load_of_rank
 from autotuner.report.links import link_in_words
 from autotuner.report.words import likely, listed, percent, plain
 from autotuner.search.explain.step_parts import ACTIVITY_WORDS, COMPUTED, PASSES, Limit, StepPart, StepParts

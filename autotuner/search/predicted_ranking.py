@@ -21,7 +21,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
 from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
-from autotuner.costmodel.table import row
+from autotuner.costmodel.shared.table import row
 from autotuner.costmodel.uncertainty import fit_probability
 from autotuner.search.caveats import caveats
 from autotuner.search.space.legal import MAX_CANDIDATES, legal_chunks

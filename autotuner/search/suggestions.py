@@ -18,7 +18,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.costmodel.table import row
+from autotuner.costmodel.shared.table import row
 from autotuner.search.predicted_ranking import BestLayouts, PredictedLayout, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
 from autotuner.search.space.moves import Alternative, neighbours

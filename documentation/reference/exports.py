@@ -26,7 +26,7 @@ from autotuner.core.option import Kind
 from autotuner.core.rules.rule import Rule
 from autotuner.core.workload import Workload
 from autotuner.exports.formats import FORMATS
-from autotuner.exports.target import Target
+from autotuner.exports.shared.target import Target
 from documentation.reference.markdown import head
 
 _INTRODUCTION = """\

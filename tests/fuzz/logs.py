@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from autotuner.core.codec import dumps
 from autotuner.core.measuring import Peak
 from autotuner.core.node_line import NodeEnd, NodeLine, Printed, TrainerLine
+from autotuner.launch.trainer_reports import TrainerReports
 from autotuner.launch.trainers.logs import READERS
-from autotuner.launch.trainers.reports import TrainerReports
 from tests.fuzz.target import Target, text_of
 from tests.unit.launch.trainers.log_readers.specs import spec
 

@@ -33,7 +33,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.rules.rule import Reason
 from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.exports.formats import export, read, refusals
-from autotuner.exports.target import Export, Imported, stack_of
+from autotuner.exports.shared.target import Export, Imported, stack_of
 from tests.golden.golden import Golden
 
 HERE = Path(__file__).parent

@@ -31,7 +31,7 @@ from autotuner.core.prediction import Memory, Prediction, StepTime
 from autotuner.core.space import default_space
 from autotuner.costmodel.predict import predict
 from autotuner.costmodel.scenarios import predict_under
-from autotuner.costmodel.table import row
+from autotuner.costmodel.shared.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.golden.golden import Golden
 from tests.golden.jobs import JOBS, abbreviate, column_sums, few_digits, file_name, hash_of, job_of, layouts_of

@@ -30,8 +30,8 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.memory.peak import memory
 from autotuner.costmodel.memory.weights import owned_elements, weights
 from autotuner.costmodel.predict import PredictionColumns, predict
-from autotuner.costmodel.stages import slowest_candidates
-from autotuner.costmodel.table import row
+from autotuner.costmodel.shared.stages import slowest_candidates
+from autotuner.costmodel.shared.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.properties.strategies import jobs
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from autotuner.exports.shell import read_script
+from autotuner.exports.shared.shell import read_script
 
 _NAMES = ("A", "B", "TP", "ARGS")
 _NUMBERS = st.integers(0, 9).map(str)

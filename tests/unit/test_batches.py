@@ -15,7 +15,7 @@ from autotuner.core.choices import BatchBalance, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.workload import LengthDistribution, Workload
-from autotuner.costmodel.batch_shape import BatchShape, batch_shape
+from autotuner.costmodel.shared.batch_shape import BatchShape, batch_shape
 
 # ---------------------------------------------------------------- samsung
 SEQ_LEN = 512

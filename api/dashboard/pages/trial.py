@@ -20,7 +20,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.exports.formats import FORMATS, export, refusals
-from autotuner.exports.target import Export
+from autotuner.exports.shared.target import Export
 from autotuner.report.explanation import bandwidth_section
 from autotuner.report.export import flags_section
 from autotuner.report.lanes import WHOLE, Window

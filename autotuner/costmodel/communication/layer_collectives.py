@@ -22,8 +22,8 @@ from autotuner.costmodel.communication.collectives import (
 )
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.layout_groups import context_group, expert_group, tensor_group
-from autotuner.costmodel.low_precision import sent_share
-from autotuner.costmodel.micro_batch import (
+from autotuner.costmodel.shared.low_precision import sent_share
+from autotuner.costmodel.shared.micro_batch import (
     gathers_logits,
     hidden_bytes,
     own_copies,

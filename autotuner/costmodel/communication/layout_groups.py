@@ -23,7 +23,7 @@ from autotuner.costmodel.communication.group import FlatRing, Group, slow_of
 from autotuner.costmodel.communication.link_load import network_loads, relayed_share
 from autotuner.costmodel.communication.node_topology import wired_node
 from autotuner.costmodel.communication.rank_placement import Places
-from autotuner.costmodel.table import taken, where
+from autotuner.costmodel.shared.table import taken, where
 
 
 def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColumns | None) -> Group:

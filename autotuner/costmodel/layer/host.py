@@ -11,7 +11,7 @@ from autotuner.core.choices import Recompute
 from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.costmodel.layer.quantization import cast_kernels
-from autotuner.costmodel.micro_batch import local_experts
+from autotuner.costmodel.shared.micro_batch import local_experts
 
 KERNELS_PER_LAYER = 16
 """Number of forward kernels of a dense layer: 7 products, 2 norms, 2 rotations, attention, 2 for the gate, 2 residual

@@ -40,7 +40,7 @@ from autotuner.costmodel.layer.memory_bound import HOST_LINK_EFFICIENCY, lookup_
 from autotuner.costmodel.layer.recompute import collectives_again, recompute_s, repeats_core, repeats_routing
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.activations import LayerBytes, has_scores
-from autotuner.costmodel.sequences import keys_per_token, tokens_per_sequence, with_dealing
+from autotuner.costmodel.shared.sequences import keys_per_token, tokens_per_sequence, with_dealing
 
 
 def copies_s(

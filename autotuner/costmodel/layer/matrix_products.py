@@ -29,7 +29,7 @@ from autotuner.core.kernels import AttentionLaw, GemmLaw
 from autotuner.core.layout import options_entering
 from autotuner.core.option import CostPart
 from autotuner.costmodel.layer.quantization import casts_s
-from autotuner.costmodel.micro_batch import (
+from autotuner.costmodel.shared.micro_batch import (
     hidden_split,
     local_experts,
     own_tokens,
@@ -37,7 +37,7 @@ from autotuner.costmodel.micro_batch import (
     tokens_per_pass,
     width_split,
 )
-from autotuner.costmodel.sequences import with_dealing
+from autotuner.costmodel.shared.sequences import with_dealing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.recompute import LayerPart
 from autotuner.core.stages import follows_signs
-from autotuner.costmodel.micro_batch import (
+from autotuner.costmodel.shared.micro_batch import (
     hidden_bytes,
     hidden_split,
     load_factor,

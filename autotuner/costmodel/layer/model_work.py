@@ -18,9 +18,9 @@ from autotuner.core.option import CostPart
 from autotuner.costmodel.communication.layout_groups import pipeline_group
 from autotuner.costmodel.layer.layer_time import input_work, layer_work, output_work
 from autotuner.costmodel.layer.work import Passes, Work
-from autotuner.costmodel.sequences import with_dealing
-from autotuner.costmodel.stages import Counts, PartKind, RankLoad, model_layers_not_recomputed
-from autotuner.costmodel.table import beside, taken
+from autotuner.costmodel.shared.sequences import with_dealing
+from autotuner.costmodel.shared.stages import Counts, PartKind, RankLoad, model_layers_not_recomputed
+from autotuner.costmodel.shared.table import beside, taken
 
 LAYER_FIELDS = options_entering(CostPart.LAYER)
 """Options that a layer's work depends on. A table of a million layouts has only a few hundred combinations of their

@@ -21,8 +21,8 @@ from autotuner.core.choices import NARROW_PRECISIONS, Fp8Recipe, Precision
 from autotuner.core.columns import Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 from autotuner.costmodel.layer.memory_bound import stream_rate
-from autotuner.costmodel.low_precision import gathers_parameters, lays_out_twice, matrix_share
-from autotuner.costmodel.micro_batch import hidden_split, local_experts, tokens_per_pass, width_split
+from autotuner.costmodel.shared.low_precision import gathers_parameters, lays_out_twice, matrix_share
+from autotuner.costmodel.shared.micro_batch import hidden_split, local_experts, tokens_per_pass, width_split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
 from autotuner.core.recompute import LayerPart, recomputed
 from autotuner.costmodel.layer.memory_bound import pointwise_shares
-from autotuner.costmodel.low_precision import is_narrow
 from autotuner.costmodel.memory.activations import has_scores
-from autotuner.costmodel.stages import PartKind, model_layers_not_recomputed
+from autotuner.costmodel.shared.low_precision import is_narrow
+from autotuner.costmodel.shared.stages import PartKind, model_layers_not_recomputed
 
 
 def model_flop_per_step(job: Job) -> float:

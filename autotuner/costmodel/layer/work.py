@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from autotuner.core.columns import Floats
-from autotuner.costmodel.table import Additive
+from autotuner.costmodel.shared.table import Additive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

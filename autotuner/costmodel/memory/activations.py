@@ -20,8 +20,8 @@ from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSch
 from autotuner.core.columns import Booleans, Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.recompute import LayerPart, recomputed
-from autotuner.costmodel.low_precision import saved_share
-from autotuner.costmodel.micro_batch import (
+from autotuner.costmodel.shared.low_precision import saved_share
+from autotuner.costmodel.shared.micro_batch import (
     gathers_logits,
     hidden_bytes,
     hidden_split,
@@ -31,7 +31,7 @@ from autotuner.costmodel.micro_batch import (
     tokens_per_pass,
     width_split,
 )
-from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
+from autotuner.costmodel.shared.stages import PartKind, RankLoad, num_micro_batches
 
 
 def with_rounded_inputs(

@@ -26,9 +26,9 @@ from autotuner.core.prediction import Memory
 from autotuner.core.stages import follows_signs
 from autotuner.costmodel.memory.activations import KeptBytes, LayerBytes, LogitsBytes, kept_bytes, logits_bytes
 from autotuner.costmodel.memory.weights import Sharding, Weights, exchanging_bytes, state_bytes, weights
-from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.stages import PartKind, RankLoad, fullest_candidates, num_micro_batches
-from autotuner.costmodel.table import where
+from autotuner.costmodel.shared.micro_batch import hidden_bytes, hidden_split
+from autotuner.costmodel.shared.stages import PartKind, RankLoad, fullest_candidates, num_micro_batches
+from autotuner.costmodel.shared.table import where
 
 MemoryColumns: TypeAlias = Memory[Floats, Integers]
 """Bytes by part on the pipeline rank with most memory, at the peak of its passes, for each layout. ``buffers_bytes``

@@ -16,9 +16,9 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, follows_signs, payload_bytes
-from autotuner.costmodel.low_precision import parameter_bytes
-from autotuner.costmodel.micro_batch import width_split
-from autotuner.costmodel.stages import PartKind, RankLoad, num_micro_batches
+from autotuner.costmodel.shared.low_precision import parameter_bytes
+from autotuner.costmodel.shared.micro_batch import width_split
+from autotuner.costmodel.shared.stages import PartKind, RankLoad, num_micro_batches
 
 _WORKING_BYTES: Mapping[GradientSync, float] = {
     GradientSync.FULL: 0.0,

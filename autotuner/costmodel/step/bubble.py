@@ -15,7 +15,7 @@ import numpy as np
 from autotuner.core.choices import PipelineSchedule
 from autotuner.core.columns import Floats, Integers, LayoutColumns
 from autotuner.costmodel.layer.work import Passes
-from autotuner.costmodel.table import taken
+from autotuner.costmodel.shared.table import taken
 
 
 def rank_bubble_s(

@@ -24,9 +24,9 @@ from autotuner.costmodel.communication.layout_groups import (
     shard_group,
 )
 from autotuner.costmodel.layer.host import shard_host_s
-from autotuner.costmodel.low_precision import gathered_share
 from autotuner.costmodel.memory.weights import Weights, gradient_bytes, owned_elements
-from autotuner.costmodel.stages import num_micro_batches
+from autotuner.costmodel.shared.low_precision import gathered_share
+from autotuner.costmodel.shared.stages import num_micro_batches
 from autotuner.costmodel.step.lossy_exchange import lossy_exchange_s
 from autotuner.costmodel.step.rank_step import RankWindow
 

@@ -21,11 +21,11 @@ from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.quantization import weight_casts_s
 from autotuner.costmodel.layer.work import Passes, Work
 from autotuner.costmodel.memory.weights import Weights, gradient_bytes, weights
-from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.stages import RankLoad, num_micro_batches
+from autotuner.costmodel.shared.micro_batch import hidden_bytes, hidden_split
+from autotuner.costmodel.shared.stages import RankLoad, num_micro_batches
+from autotuner.costmodel.shared.table import where
 from autotuner.costmodel.step.bubble import rank_bubble_s
 from autotuner.costmodel.step.unequal_links import LinkTimes, link_times
-from autotuner.costmodel.table import where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

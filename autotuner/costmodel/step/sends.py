@@ -19,8 +19,8 @@ from autotuner.costmodel.communication.group import DEAD_S, Group, SlowLinks, cl
 from autotuner.costmodel.communication.layout_groups import pipeline_group
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.work import Passes
-from autotuner.costmodel.micro_batch import hidden_bytes, hidden_split
-from autotuner.costmodel.stages import stage_load
+from autotuner.costmodel.shared.micro_batch import hidden_bytes, hidden_split
+from autotuner.costmodel.shared.stages import stage_load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

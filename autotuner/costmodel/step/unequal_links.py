@@ -26,10 +26,10 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.work import Passes
-from autotuner.costmodel.stages import num_micro_batches
+from autotuner.costmodel.shared.stages import num_micro_batches
+from autotuner.costmodel.shared.table import beside, taken
 from autotuner.costmodel.step.planned import Planned
 from autotuner.costmodel.step.sends import Hops, StagePasses, rank_of_stages
-from autotuner.costmodel.table import beside, taken
 from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Kind, flow_of
 

@@ -14,13 +14,13 @@ from autotuner.core.choices import AttentionKernel, ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.exports.command import Flags, Launched, launched, unread
-from autotuner.exports.common_rules import LAUNCHED
 from autotuner.exports.megatron.layout import environment, layout_settings, left_at_default, read_layout
 from autotuner.exports.megatron.model_shapes import unsaid_shapes, write_shapes
 from autotuner.exports.megatron.rules import MEGATRON_RULES
-from autotuner.exports.table import Reading, Written
-from autotuner.exports.target import Export, Imported, Target
+from autotuner.exports.shared.command import Flags, Launched, launched, unread
+from autotuner.exports.shared.common_rules import LAUNCHED
+from autotuner.exports.shared.keys import Reading, Written
+from autotuner.exports.shared.target import Export, Imported, Target
 
 _VERSION = "0.16.1"
 """Release of Megatron-LM that configurations are written for. Release 0.19.0 reads them too."""

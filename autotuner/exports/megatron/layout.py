@@ -33,8 +33,8 @@ from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.stages import layers_per_stage
 from autotuner.exports.megatron.model_shapes import MOST_LAYERS, read_shapes
 from autotuner.exports.megatron.pipeline_stages import read_pipeline, write_pipeline
-from autotuner.exports.table import Reading, Written
-from autotuner.exports.target import Imported
+from autotuner.exports.shared.keys import Reading, Written
+from autotuner.exports.shared.target import Imported
 
 _DEGREES = {
     "tensor_model_parallel_size": "tensor_parallel_degree",

@@ -17,7 +17,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
 from autotuner.core.value import nearest_divisor
-from autotuner.exports.table import Reading, Written
+from autotuner.exports.shared.keys import Reading, Written
 
 _LONGEST = 400
 """Most characters of a pattern of layers. Real ones have only a few nested parentheses."""

@@ -16,7 +16,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.stages import stage_sizes
-from autotuner.exports.table import Reading, Written
+from autotuner.exports.shared.keys import Reading, Written
 
 _MOST_STAGES = 4096
 _MOST_LAYERS = 10_000

@@ -20,8 +20,6 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Rule, named, refuse
-from autotuner.exports.command import Flags, unfollowed, unread
-from autotuner.exports.common_rules import LAUNCHED
 from autotuner.exports.megatron.layout import (
     OPTIMIZER_OFFLOAD,
     environment,
@@ -30,10 +28,12 @@ from autotuner.exports.megatron.layout import (
     read_layout,
 )
 from autotuner.exports.megatron.rules import MEGATRON_RULES, keeps_parameters
-from autotuner.exports.shell import read_script
-from autotuner.exports.table import Reading, Value, Written
-from autotuner.exports.target import Export, Imported, Target
-from autotuner.exports.texts import assigned, assignments, functions_of, parse, require_short
+from autotuner.exports.shared.command import Flags, unfollowed, unread
+from autotuner.exports.shared.common_rules import LAUNCHED
+from autotuner.exports.shared.keys import Reading, Value, Written
+from autotuner.exports.shared.shell import read_script
+from autotuner.exports.shared.target import Export, Imported, Target
+from autotuner.exports.shared.texts import assigned, assignments, functions_of, parse, require_short
 
 _OVERRIDE = re.compile(
     r"(?:^|[\s'\"+])([A-Za-z_]\w*(?:\.\w+)+|[a-z_]\w+)=('[^'\n]*'|\"[^\"\n]*\"|\[[^\]\n]*\]|[^\s'\"\\]+)"

@@ -20,8 +20,8 @@ from autotuner.core.choices import (
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, named, refuse
-from autotuner.exports.common_rules import exchanges_and_batches, keeps, sends_and_places
 from autotuner.exports.megatron.layout import BACKENDS, RECIPES, gradient_element_bytes
+from autotuner.exports.shared.common_rules import exchanges_and_batches, keeps, sends_and_places
 
 _SCHEDULES = (PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.INTERLEAVED_1F1B)
 

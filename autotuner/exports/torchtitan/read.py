@@ -11,9 +11,9 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, stage_sizes
-from autotuner.exports.command import whole_number
-from autotuner.exports.common_rules import LAUNCHED
-from autotuner.exports.target import Imported, Target
+from autotuner.exports.shared.command import whole_number
+from autotuner.exports.shared.common_rules import LAUNCHED
+from autotuner.exports.shared.target import Imported, Target
 from autotuner.exports.torchtitan.releases import DEBUG_MODEL, RELEASE_0_2, RELEASE_0_3, Release, spec_of
 from autotuner.exports.torchtitan.rules import (
     DDP_BUCKET_BYTES,

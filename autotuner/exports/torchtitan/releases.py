@@ -24,7 +24,7 @@ from autotuner.core.choices import (
 )
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
-from autotuner.exports.table import Key, number, switch, words
+from autotuner.exports.shared.keys import Key, number, switch, words
 
 SCHEDULES: Mapping[str, PipelineSchedule] = {
     "GPipe": PipelineSchedule.GPIPE,

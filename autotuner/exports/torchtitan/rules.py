@@ -20,7 +20,7 @@ from autotuner.core.layout import DEFAULT_BUCKET_BYTES, Layout
 from autotuner.core.rules.rule import Limit, Rule, any_of, held, job_limit, named, refuse
 from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.units import MIB
-from autotuner.exports.common_rules import exchanges_and_batches, keeps, sends_and_places
+from autotuner.exports.shared.common_rules import exchanges_and_batches, keeps, sends_and_places
 from autotuner.exports.torchtitan.releases import PIPELINED_0_2, RELEASE_0_2, flavor_of
 
 DDP_BUCKET_BYTES = 100 * MIB

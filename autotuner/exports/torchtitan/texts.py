@@ -15,10 +15,10 @@ from difflib import get_close_matches
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS
-from autotuner.exports.command import Flags, launched
-from autotuner.exports.table import Key, Reading, flat
-from autotuner.exports.target import Note, NoteKind, Notes
-from autotuner.exports.texts import UNKNOWN, Made, Module, first_line, read_module, split_commands
+from autotuner.exports.shared.command import Flags, launched
+from autotuner.exports.shared.keys import Key, Reading, flat
+from autotuner.exports.shared.target import Note, NoteKind, Notes
+from autotuner.exports.shared.texts import UNKNOWN, Made, Module, first_line, read_module, split_commands
 from autotuner.exports.torchtitan.releases import preset
 
 _SAYS_NOTHING = "has no effect on the layout"

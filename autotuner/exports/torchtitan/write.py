@@ -10,8 +10,8 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.rules.collectives import collective_environment
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, layers_per_stage
-from autotuner.exports.table import Value, Written, write_table
-from autotuner.exports.target import Export, ExportedFile
+from autotuner.exports.shared.keys import Value, Written, write_table
+from autotuner.exports.shared.target import Export, ExportedFile
 from autotuner.exports.torchtitan.releases import (
     RELEASE_0_2,
     RELEASE_0_3,

@@ -17,7 +17,7 @@ from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
 from autotuner.exports.formats import FORMATS
-from autotuner.exports.target import Target
+from autotuner.exports.shared.target import Target
 from autotuner.launch.trainers.logs import READERS, NewReader
 from autotuner.launch.trainers.progress import LogReader
 

@@ -40,7 +40,7 @@ from autotuner.costmodel.communication.layout_groups import (
 )
 from autotuner.costmodel.communication.nccl import Collective, bands, wires_of
 from autotuner.costmodel.details import exchanges
-from autotuner.costmodel.micro_batch import width_split
+from autotuner.costmodel.shared.micro_batch import width_split
 
 Traffic = Literal["ring", "all_to_all", "send"]
 """Pattern of traffic: around a ring, from every rank to all others in equal parts, or to the next rank of the group."""

@@ -19,7 +19,7 @@ from autotuner.core.trial import Trial
 from autotuner.core.value import derived
 from autotuner.costmodel.details import overlapped_share, stage_memory
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.costmodel.table import row
+from autotuner.costmodel.shared.table import row
 from autotuner.search.caveats import caveats
 from autotuner.search.explain.communication import CrossedLink, NcclWays, Route, crossed_links, nccl_ways, routes
 from autotuner.search.explain.step_parts import Limit, StepParts, limit_of, step_parts

@@ -15,7 +15,7 @@ from autotuner.core.prediction import Prediction
 from autotuner.core.trial import Trial
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict_one
-from autotuner.exports.target import Note
+from autotuner.exports.shared.target import Note
 from autotuner.search.explain.step_parts import ACTIVITY_WORDS, PartKind, step_parts
 from autotuner.search.results.reached import Standing
 

@@ -22,8 +22,8 @@ from autotuner.core.job import BF16_ON_CORES, BF16_PARTS, Job
 from autotuner.core.layout import Layout
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.evidence import Where
-from autotuner.costmodel.low_precision import is_bf16_on_cores
 from autotuner.costmodel.predict import predict
+from autotuner.costmodel.shared.low_precision import is_bf16_on_cores
 from autotuner.costmodel.uncertainty import PARTS, TRUST, cluster_deviation, interval_error, part_deviations
 from autotuner.search.explain.step_parts import measured_fields
 from autotuner.search.sampler.gaussian_model import COMMON, TaskSimilarity, student_noise

@@ -19,7 +19,7 @@ from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialState
 from autotuner.costmodel.predict import PredictionColumns, predict, predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.costmodel.table import row
+from autotuner.costmodel.shared.table import row
 from autotuner.costmodel.uncertainty import Z80, interval_error
 from autotuner.search.sampler.gaussian_model import Estimate, Prior
 from autotuner.search.sampler.normal import log_probability

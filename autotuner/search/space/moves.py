@@ -23,8 +23,8 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.stages import ONE_STAGE_SCHEDULES, V_SCHEDULES
 from autotuner.core.value import derived, divisors
 from autotuner.core.workload import LengthDistribution
-from autotuner.costmodel.batch_shape import batch_shape
 from autotuner.costmodel.predict import predict
+from autotuner.costmodel.shared.batch_shape import batch_shape
 
 _PLAIN = Layout()
 

@@ -20,7 +20,7 @@ from autotuner.search.space.legal import legal_layouts
 
 if TYPE_CHECKING:
     from autotuner.core.trial_spec import Trainer, TrainerOffer
-    from autotuner.exports.target import Target
+    from autotuner.exports.shared.target import Target
 
 _REST = "data_parallel_replicate_degree"
 """Name of the field without an axis. It takes the ranks that the other fields leave, so that only a rule can fix it."""

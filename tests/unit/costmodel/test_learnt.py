@@ -14,9 +14,15 @@ from autotuner.core.job import Calibration, Job, PartFactor
 from autotuner.core.layout import Layout
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated, calibrated_by_both
 from autotuner.costmodel.evidence import LATENT, LINEAR, SUBJECTS, Evidence, Where
-from autotuner.costmodel.low_precision import gathers_parameters, is_narrow, saved_share, sent_share, weight_bytes
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.table import columns_of, taken, write
+from autotuner.costmodel.shared.low_precision import (
+    gathers_parameters,
+    is_narrow,
+    saved_share,
+    sent_share,
+    weight_bytes,
+)
+from autotuner.costmodel.shared.table import columns_of, taken, write
 from autotuner.costmodel.uncertainty import CLUSTER
 from tests.builders import big_job, present
 from tests.unit.costmodel.works import columns, first, with_stack

@@ -19,7 +19,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import StepTime
 from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
-from autotuner.costmodel.table import row
+from autotuner.costmodel.shared.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, present, tiny_job
 from tests.unit.test_batches import SEQ_LEN, wikipedia

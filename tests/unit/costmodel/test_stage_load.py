@@ -19,8 +19,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.stack import Stack
 from autotuner.core.stages import stage_layers, stages_of_rank
 from autotuner.core.workload import Workload
-from autotuner.costmodel.micro_batch import load_factor, own_copies, own_tokens, rows_per_expert, width_split
-from autotuner.costmodel.stages import (
+from autotuner.costmodel.shared.micro_batch import load_factor, own_copies, own_tokens, rows_per_expert, width_split
+from autotuner.costmodel.shared.stages import (
     LAYERS,
     fullest_candidates,
     held_layers,
@@ -32,7 +32,7 @@ from autotuner.costmodel.stages import (
 from tests.builders import big_job, h100_cluster, llama_70b, tiny_job, tiny_model
 from tests.unit.costmodel.works import columns, first, with_stack
 
-# ---------------------------------------------------------------- Tests of `autotuner.costmodel.stages`
+# ---------------------------------------------------------------- Tests of `autotuner.costmodel.shared.stages`
 INTERLEAVED, ZBV, DUALPIPEV = PipelineSchedule.INTERLEAVED_1F1B, PipelineSchedule.ZBV, PipelineSchedule.DUALPIPEV
 
 

@@ -18,7 +18,7 @@ from autotuner.core.workload import Workload
 from autotuner.costmodel.layer.layer_time import layer_work, output_work
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.peak import MemoryColumns, RankMemory, memory, rank_memories
-from autotuner.costmodel.stages import fullest_candidates
+from autotuner.costmodel.shared.stages import fullest_candidates
 from tests.builders import big_job, cpu_cluster, cpu_layout, h100_cluster, llama_70b, tiny_model
 
 TENSOR = Layout(tensor_parallel_degree=8)

@@ -16,7 +16,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.rules.legality import RULES, reasons
-from autotuner.exports.target import Target
+from autotuner.exports.shared.target import Target
 from tests.builders import big_job, h100, h100_cluster
 from tests.properties.strategies import layouts
 

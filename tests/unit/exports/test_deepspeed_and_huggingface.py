@@ -8,7 +8,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.exports.deepspeed import DEEPSPEED
 from autotuner.exports.formats import export, read, recognise
-from autotuner.exports.target import Imported
+from autotuner.exports.shared.target import Imported
 from tests.builders import big_job
 
 

@@ -11,9 +11,9 @@ from autotuner.catalog.software import stacks
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.exports.command import flags_of, launched
 from autotuner.exports.formats import export, read, recognise, target_of
-from autotuner.exports.target import Imported, NoteKind, stack_of
+from autotuner.exports.shared.command import flags_of, launched
+from autotuner.exports.shared.target import Imported, NoteKind, stack_of
 from tests.builders import big_job
 from tests.properties.strategies import layouts
 

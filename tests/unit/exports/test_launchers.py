@@ -17,7 +17,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.exports.formats import export, read
-from autotuner.exports.target import Export
+from autotuner.exports.shared.target import Export
 from tests.builders import cpu_cluster, cpu_layout, h100_cluster, tiny_job
 from tests.cases import each
 from tests.unit.exports.sayable import JOB

@@ -11,7 +11,7 @@ import pytest
 
 from autotuner.core.layout import Layout
 from autotuner.exports.formats import read
-from autotuner.exports.target import Imported
+from autotuner.exports.shared.target import Imported
 from tests.builders import present
 
 LAUNCHES = Path(__file__).parent / "launches"

@@ -15,8 +15,8 @@ from autotuner.core.choices import ContextExchange, Fp8Recipe, OptimizerKernel, 
 from autotuner.core.layout import Layout
 from autotuner.core.workload import Workload
 from autotuner.exports.formats import export
-from autotuner.exports.table import flat
-from autotuner.exports.target import Export
+from autotuner.exports.shared.keys import flat
+from autotuner.exports.shared.target import Export
 from tests.builders import big_job
 
 ENVIRONMENT = {

@@ -18,7 +18,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.stack import Stack
 from autotuner.core.stages import stage_sizes
 from autotuner.exports.formats import FORMATS, export, read, recognise
-from autotuner.exports.target import Target
+from autotuner.exports.shared.target import Target
 from tests.builders import present
 from tests.unit.exports.sayable import JOB, in_its_words, models, sayable, with_defaults
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotuner.core.errors import InvalidInput
-from autotuner.exports.shell import Script, read_script
+from autotuner.exports.shared.shell import Script, read_script
 
 
 def _commands(text: str) -> list[str]:

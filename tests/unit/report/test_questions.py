@@ -22,7 +22,7 @@ from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.workload import LengthDistribution, Workload
 from autotuner.door import Autotuner
 from autotuner.exports.formats import export, read_with_model
-from autotuner.exports.target import Export, Imported
+from autotuner.exports.shared.target import Export, Imported
 from autotuner.report.charts import Plot
 from autotuner.report.drawing import draw
 from autotuner.report.explanation import explanation_report, rules_report

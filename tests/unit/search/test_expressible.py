@@ -27,7 +27,7 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.trial_spec import Trainer
 from autotuner.core.workload import Workload
 from autotuner.exports.formats import FORMATS
-from autotuner.exports.target import Target
+from autotuner.exports.shared.target import Target
 from autotuner.search.space.legal import legal_layouts
 from autotuner.search.space.trainers import (
     sayable_space,

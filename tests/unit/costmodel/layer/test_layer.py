@@ -28,8 +28,8 @@ from autotuner.costmodel.layer.quantization import CastTimes, cast_kernels, cast
 from autotuner.costmodel.layer.recompute import model_flop_per_step, product_share, recomputed_flop_per_step
 from autotuner.costmodel.layer.work import Passes, Work
 from autotuner.costmodel.memory.activations import LayerBytes
-from autotuner.costmodel.micro_batch import tokens_per_pass
-from autotuner.costmodel.table import beside, taken
+from autotuner.costmodel.shared.micro_batch import tokens_per_pass
+from autotuner.costmodel.shared.table import beside, taken
 from tests.builders import big_job, cpu_layout, h100, h100_cluster, llama_70b, tiny_job
 from tests.cases import each
 from tests.unit.costmodel.works import TENSOR, columns, first, layer, output, parts, sparse_job, with_stack

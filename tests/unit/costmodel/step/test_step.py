@@ -22,13 +22,13 @@ from autotuner.costmodel.layer.model_work import ModelWork
 from autotuner.costmodel.layer.work import Passes
 from autotuner.costmodel.memory.peak import rank_memories
 from autotuner.costmodel.predict import predict
-from autotuner.costmodel.stages import fullest_candidates, slowest_candidates
+from autotuner.costmodel.shared.stages import fullest_candidates, slowest_candidates
+from autotuner.costmodel.shared.table import columns_of
 from autotuner.costmodel.step.bubble import rank_bubble_s
 from autotuner.costmodel.step.data_parallel import early_share
 from autotuner.costmodel.step.planned import NOTICED, Planned
 from autotuner.costmodel.step.rank_step import RANK_STEP_FIELDS, RankStep
 from autotuner.costmodel.step.sends import Hops, StagePasses
-from autotuner.costmodel.table import columns_of
 from autotuner.schedules.planner import plan
 from autotuner.schedules.simulate import PassTimes
 from tests.builders import big_job, h100_cluster, llama_70b

@@ -16,9 +16,9 @@ from autotuner.core.rules.legality import reasons
 from autotuner.core.workload import Workload
 from autotuner.costmodel.details import stage_memory
 from autotuner.costmodel.predict import predict, predict_one, predict_totals
+from autotuner.costmodel.shared.table import columns_of, row
 from autotuner.costmodel.step.sends import Hops, StagePasses
 from autotuner.costmodel.step.unequal_links import simulated_numbers, simulated_s
-from autotuner.costmodel.table import columns_of, row
 from autotuner.schedules.planner import named_schedule
 from autotuner.schedules.schedule import Schedule
 from autotuner.schedules.simulate import BESIDE_COMPUTE, BLOCKING, PassTimes, Transport, delegated, simulate

@@ -28,7 +28,7 @@ from autotuner.exports.formats import export
 from autotuner.exports.megatron.layout import OPTIMIZER_OFFLOAD, layout_settings
 from autotuner.exports.megatron.model_shapes import write_shapes
 from autotuner.exports.megatron.recipes import CORE_FIELDS
-from autotuner.exports.table import Written
+from autotuner.exports.shared.keys import Written
 from tests.builders import big_job, h100, h100_cluster, llama_70b
 
 _NOT_CORE = (  # of the training script, not of the model's configuration

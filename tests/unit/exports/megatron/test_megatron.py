@@ -12,7 +12,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.exports.formats import export, read
 from autotuner.exports.megatron.recipes import read_recipe
-from autotuner.exports.target import Imported, NoteKind
+from autotuner.exports.shared.target import Imported, NoteKind
 from tests.builders import big_job
 
 

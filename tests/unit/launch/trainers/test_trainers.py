@@ -19,6 +19,7 @@ from autotuner.core.node_line import CpuTime, Death, NodeEnd, NodeLine, Printed,
 from autotuner.core.trial import FailureKind, TrialFailure
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.launch.contract import AttemptEnd
+from autotuner.launch.trainer_reports import ForeignShare, Symptoms, TrainerReports, trainer_verdict
 from autotuner.launch.trainers.progress import LogReader, Progress, Reported, ReportedMemory, ReportedStep
 from autotuner.launch.trainers.registration import (
     PLACEHOLDERS,
@@ -28,7 +29,6 @@ from autotuner.launch.trainers.registration import (
     read_trainers,
     rendered,
 )
-from autotuner.launch.trainers.reports import ForeignShare, Symptoms, TrainerReports, trainer_verdict
 from tests.builders import cpu_layout
 from tests.trials.launching import ENDLESS, SHORT, failed, spec
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from autotuner.core.errors import InvalidInput
-from autotuner.exports.shell_words import (
+from autotuner.exports.shared.shell_words import (
     Elements,
     Node,
     Scope,

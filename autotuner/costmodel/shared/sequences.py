@@ -12,7 +12,7 @@ from autotuner.core.columns import Floats, LayoutColumns
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.workload import Workload
-from autotuner.costmodel.batch_shape import BatchShape, batch_shape
+from autotuner.costmodel.shared.batch_shape import BatchShape, batch_shape
 
 _DEALING_FIELDS = (
     "data_parallel_replicate_degree",

@@ -7,7 +7,7 @@ import numpy as np
 from autotuner.core.blocks import MixtureOfExperts
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import Job
-from autotuner.costmodel.sequences import tokens_per_sequence
+from autotuner.costmodel.shared.sequences import tokens_per_sequence
 
 _ROW_BLOCK = 16
 """Number of which the rows of an expert are padded to a multiple: Transformer Engine pads to 16 for fp8

@@ -16,7 +16,7 @@ from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns, is
 from autotuner.core.job import Job
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stages import V_SCHEDULES
-from autotuner.costmodel.table import where
+from autotuner.costmodel.shared.table import where
 
 
 class PartKind(Enum):

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.exports.command import Flags
-from autotuner.exports.target import Notes
+from autotuner.exports.shared.command import Flags
+from autotuner.exports.shared.target import Notes
 
 _LARGEST = 2**53  # JSON readers keep whole numbers exact up to here
 _T = TypeVar("_T")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotuner.core.errors import InvalidInput
-from autotuner.exports.shell import Command, Script, read_script
-from autotuner.exports.target import Note, NoteKind, Notes
+from autotuner.exports.shared.shell import Command, Script, read_script
+from autotuner.exports.shared.target import Note, NoteKind, Notes
 
 _FLAG = re.compile(r"--?[A-Za-z]")
 _OFF = ("false", "0", "no", "off", "none", "null", "")
