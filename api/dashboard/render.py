@@ -53,9 +53,7 @@ def report_page(
     part: str | None = None,
     every_s: float | None = None,
     parent: tuple[str, str] | None = None,
-    json: str = "",
     template: str = "report.html",
-    status: int = 200,
     **values: Any,
 ) -> Response:
     """Return a report as an HTML page, or only its sections.
@@ -66,17 +64,16 @@ def report_page(
         part: Not empty if a script asks for the sections alone; None: the whole page.
         every_s: Seconds after which the page asks for its sections again; None: never.
         parent: Words and path of a link to the page above this one; None: no link.
-        json: Path of the REST route with the same content as JSON; empty: none.
         template: Template of the page. A page with forms has its own template.
-        status: HTTP status of the answer.
-        values: Further values for the template by name.
+        values: Further values for the template by name, such as ``json``, the path of the REST route with the same
+            content; and ``status``, the HTTP status of the answer.
     """
     html = Html(request.scope.get("root_path", ""), csrf_in(request.scope) or "")
     if part:
         return Response(html.sections(report), media_type="text/html")
     live = urlencode({**request.query_params, "part": "live"})
-    around = {"live": live, "every_s": every_s, "parent": parent, "json": json}
-    return page(request, template, status=status, report=report, html=html, **around, **values)
+    around = {"live": live, "every_s": every_s, "parent": parent, "json": ""}
+    return page(request, template, report=report, html=html, **around | values)
 
 
 def service_of(request: Request) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from autotuner.api.dependencies import (
     AppOf,
@@ -25,13 +26,11 @@ from autotuner.core.access import Scope
 from autotuner.core.comment import Comment, CommentCreate
 from autotuner.core.documents import MAX_INTEGER, Document
 from autotuner.core.listed import Listed
-from autotuner.core.run import Run
-from autotuner.core.sweep import SweepOverview, SweepStanding
+from autotuner.core.sweep import SweepOverview, SweepRequest, SweepStanding
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
 from autotuner.core.trial import Trial
 from autotuner.search.preview import SweepPreview
 from autotuner.search.results.reached import RankedTrial, standings
-from autotuner.service.build import App
 
 # Sweeps: create, list, read; their trials and their ranking.
 
@@ -41,6 +40,23 @@ TrialNumber = Annotated[
     int | None, Query(ge=0, le=MAX_INTEGER, description="Number of a trial: return only comments on it.")
 ]
 
+
+def _start(
+    request: Request, response: Response, app: AppOf, caller: CallerOf, idempotency_key: IdempotencyKey = None
+) -> Callable[[SweepCreate | SweepRequest], SweepStanding]:
+    """Return a function that queues a sweep of the caller and gives the response its status and ``Location``."""
+
+    def start(body: SweepCreate | SweepRequest) -> SweepStanding:
+        run, is_new = app.start(body, key=idempotency_key, caller=caller)
+        response.status_code = 201 if is_new else 200
+        response.headers["Location"] = request.url_for("read_sweep", sweep_id=run.id).path
+        return app.standing(app.store.get_sweep(run.id))
+
+    return start
+
+
+_StartOf = Annotated[Callable[[SweepCreate | SweepRequest], SweepStanding], Depends(_start)]
+
 CREATED_BEFORE = {
     "model": Document[SweepStanding],
     "description": "An earlier request with this Idempotency-Key created this sweep.",
@@ -48,14 +64,7 @@ CREATED_BEFORE = {
 
 
 @sweeps_router.post("", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422, 429)})
-def create_sweep(
-    request: Request,
-    response: Response,
-    app: AppOf,
-    caller: CallerOf,
-    body: Document[SweepCreate],
-    idempotency_key: IdempotencyKey = None,
-) -> Document[SweepStanding]:
+def create_sweep(body: Document[SweepCreate], start: _StartOf) -> Document[SweepStanding]:
     """Queue a new sweep, which searches for the best layout of a job and runs trials of the promising layouts.
 
     A repeated request with the same `Idempotency-Key` creates no second sweep: it returns the first one with status
@@ -65,14 +74,7 @@ def create_sweep(
     hours that are left of the quota. A sweep with a higher limit than the hours that are left is refused with 429. A
     sweep with a higher limit than the quota of a whole day is refused with 422.
     """
-    return _started(request, response, app, app.start(body, key=idempotency_key, caller=caller))
-
-
-def _started(request: Request, response: Response, app: App, started: tuple[Run, bool]) -> SweepStanding:
-    run, is_new = started
-    response.status_code = 201 if is_new else 200
-    response.headers["Location"] = request.url_for("read_sweep", sweep_id=run.id).path
-    return app.standing(app.store.get_sweep(run.id))
+    return start(body)
 
 
 @sweeps_router.post("/preview", responses=problems(400, 404, 422), openapi_extra=needs(Scope.READ))
@@ -168,22 +170,13 @@ def change_budget(
 @control_router.post(
     "/sweeps/{sweep_id}/clone", status_code=201, responses={200: CREATED_BEFORE, **problems(400, 404, 409, 422)}
 )
-def clone_sweep(
-    request: Request,
-    response: Response,
-    app: AppOf,
-    caller: CallerOf,
-    sweep: SweepOf,
-    body: Document[SweepClone],
-    idempotency_key: IdempotencyKey = None,
-) -> Document[SweepStanding]:
+def clone_sweep(app: AppOf, sweep: SweepOf, body: Document[SweepClone], start: _StartOf) -> Document[SweepStanding]:
     """Queue a copy of a sweep with the changes in the body. The copy belongs to the caller.
 
     The copy uses the results of the original only as every new sweep uses stored trials. `Idempotency-Key` works as
     for a new sweep.
     """
-    asked = app.clone(body, sweep.request)
-    return _started(request, response, app, app.start(asked, key=idempotency_key, caller=caller))
+    return start(app.clone(body, sweep.request))
 
 
 @control_router.post("/trials/{trial_id}/rerun", responses=problems(404, 409, 422))

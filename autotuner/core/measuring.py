@@ -279,39 +279,18 @@ class Seen:
     overlapped_share: float | None = None
 
 
-def step_report(
-    spec: TrialSpec,
-    peak: Peak,
-    *,
-    step: int,
-    is_warmup: bool,
-    step_time_s: float,
-    loss: float,
-    tokens: int | None = None,
-    is_under_trace: bool = False,
-) -> StepReport:
-    """Return the report of one step, which the trial sends to its sweep.
+def step_rates(spec: TrialSpec, peak: Peak, step_time_s: float, *, tokens: int | None = None) -> tuple[float, float]:
+    """Return the tokens per second and the MFU of a step.
 
     Args:
         spec: The trial.
         peak: Peak of all ranks, by which MFU is computed.
-        step: Number of the step, from 0.
-        is_warmup: Whether the step is part of the warm-up.
         step_time_s: Time on the slowest rank.
-        loss: Loss of the step; NaN if it is not known.
         tokens: Tokens of the whole job in this step; None: the workload's tokens per step.
-        is_under_trace: Whether the step ran under the fault trace, so that it counts only for the results under faults.
     """
     share = 1.0 if tokens is None else tokens / spec.workload.tokens_per_step
-    return StepReport(
-        step=step,
-        is_warmup=is_warmup,
-        step_time_s=step_time_s,
-        loss=loss,
-        tokens_per_s=share * spec.workload.tokens_per_step / step_time_s,
-        mfu=share * model_flop(spec) / (step_time_s * peak.flop_per_s),
-        is_under_trace=is_under_trace,
-    )
+    tokens_per_s = share * spec.workload.tokens_per_step / step_time_s
+    return tokens_per_s, share * model_flop(spec) / (step_time_s * peak.flop_per_s)
 
 
 def measurement_of(

@@ -141,7 +141,7 @@ class OptionSpec:
     """Smallest legal value of a number."""
     highest: int | None
     """Largest legal value of a number, whatever the rest of the layout is; None: no limit."""
-    word: str
+    word: str = ""
     """Word in a layout's name; ``{}`` stands for the value. Empty if the word of another option includes it."""
     label: str
     """Name of the option as a noun, for tables and sentences."""
@@ -150,36 +150,36 @@ class OptionSpec:
     """Innermost part of the cost model that reads the option."""
     searched: tuple[int, ...] | None
     """Values that a sweep tries by default; None: every legal value."""
-    is_split: bool
+    is_split: bool = False
     """True if the option says how ranks, layers or the batch are split. A search space combines these options with all
     others."""
-    always_shown: bool
+    always_shown: bool = False
     """True if a layout's name also shows the option at its default."""
-    shown_beside: str
+    shown_beside: str = ""
     """Name of a degree. A layout's name shows the option at its default if this degree is above 1."""
-    qualifies: str
+    qualifies: str = ""
     """Name of the main option that this option is a detail of."""
-    phrase: str
+    phrase: str = ""
     """Text for the option's value in answers and pages, where ``{}`` stands for the value. Empty: the texts describe
     this option together with others."""
-    step_parts: tuple[str, ...]
+    step_parts: tuple[str, ...] = ()
     """Parts of ``StepTime`` whose formula the option selects. An interval is wider if that formula was not compared
     with a measured run."""
-    unit: str
+    unit: str = ""
     """Unit of a number. Empty for a mere count."""
-    plainest_first: tuple[int, ...]
+    plainest_first: tuple[int, ...] = ()
     """All values, beginning with the plainest, which the others are compared with. Empty: the order of the values."""
-    is_number_format: bool
+    is_number_format: bool = False
     """True if numbers are multiplied or summed in the number format that the option names."""
-    not_equivalent: tuple[int, ...]
+    not_equivalent: tuple[int, ...] = ()
     """Values with which training is not numerically equivalent to training with the other values."""
-    layer: CommunicationLayer
+    layer: CommunicationLayer = CommunicationLayer.STRATEGY
     """Layer of communication, from the model down to the wire, that the option belongs to."""
-    burdens: tuple[Burden, ...]
+    burdens: tuple[Burden, ...] = ()
     """Complexity that the values of the option add."""
-    offered: tuple[int, ...]
+    offered: tuple[int, ...] = ()
     """Values of a number that forms offer, ascending. Empty: the values depend on the job."""
-    only_in: tuple[str, ...]
+    only_in: tuple[str, ...] = ()
     """Names of the catalog's stacks that support the option; empty: all of them. With other stacks, and in exports for
     other trainers, the option has its default."""
 
@@ -229,36 +229,19 @@ class OptionSpec:
         return self.value_of(int(value))
 
 
-def option(
-    default: Value,
-    *,
-    word: str = "",
-    topic: Topic,
-    enters: CostPart,
-    label: str = "",
-    searched: tuple[Value, ...] | None = (),
-    is_split: bool = False,
-    always_shown: bool = False,
-    shown_beside: str = "",
-    qualifies: str = "",
-    phrase: str = "",
-    step_parts: tuple[str, ...] = (),
-    unit: str = "",
-    plainest_first: tuple[Value, ...] = (),
-    is_number_format: bool = False,
-    not_equivalent: tuple[Value, ...] = (),
-    layer: CommunicationLayer = CommunicationLayer.STRATEGY,
-    burdens: tuple[Burden, ...] = (),
-    offered: tuple[Value, ...] = (),
-    only_in: tuple[str, ...] = (),
-) -> Option[Value]:
-    """Return a dataclass field that declares an option of a layout. The arguments are the attributes of ``OptionSpec``.
+def option(default: Value, *, topic: Topic, enters: CostPart, **known: Any) -> Option[Value]:
+    """Return a dataclass field that declares an option of a layout.
 
     The kind and the least value come from the type annotation of the field. Without ``label``, the label is the name of
     the field. Without ``searched``, a sweep tries only the default.
+
+    Args:
+        default: Default value of the option.
+        topic: Topic of the option.
+        enters: Innermost part of the cost model that reads the option.
+        **known: Other attributes of ``OptionSpec``.
     """
-    known = {name: value for name, value in locals().items() if name != "default"}
-    known["searched"] = (default,) if searched == () else searched
+    known = {"searched": (default,)} | known | {"topic": topic, "enters": enters}
     return cast("Option[Value]", field(default=default, metadata={_METADATA_KEY: known}))
 
 
@@ -268,7 +251,7 @@ def degree(word: str = "", *, searched: tuple[int, ...] | None = ALL, **known: A
     Args:
         word: Word for the degree in a layout's name.
         searched: Values that a sweep tries by default; None: every legal value.
-        **known: Other arguments of ``option``.
+        **known: Other attributes of ``OptionSpec``.
     """
     return option(1, word=word, topic=Topic.DEGREES, searched=searched, is_split=True, **known)
 
@@ -280,7 +263,7 @@ def pipeline_option(default: Value, **known: Any) -> Option[Value]:
 
     Args:
         default: Default value of the option.
-        **known: Other arguments of ``option``.
+        **known: Other attributes of ``OptionSpec``.
     """
     return option(default, topic=Topic.PIPELINE, enters=CostPart.RANK, **known)
 
@@ -293,7 +276,7 @@ def collective_option(default: Value, *, enters: CostPart = CostPart.LAYER, **kn
     Args:
         default: Default value of the option.
         enters: Innermost part of the cost model that reads the option.
-        **known: Other arguments of ``option``.
+        **known: Other attributes of ``OptionSpec``.
     """
     layer = CommunicationLayer.COLLECTIVES
     return option(default, topic=Topic.DATA, enters=enters, layer=layer, **known)
@@ -306,7 +289,7 @@ def exchange_detail(default: Value, **known: Any) -> Option[Value]:
 
     Args:
         default: Default value of the option.
-        **known: Other arguments of ``option``.
+        **known: Other attributes of ``OptionSpec``.
     """
     return option(default, topic=Topic.DATA, enters=CostPart.STEP, qualifies="gradient_sync", **known)
 
@@ -327,9 +310,7 @@ def _spec(name: str, hint: Any, default: Any, metadata: Mapping[str, Any]) -> Op
         kind = Kind.CHOICE
     else:
         kind = Kind.DEGREE if Kind.DEGREE in extras else Kind.COUNT
-    known = dict(metadata[_METADATA_KEY])
-    label = known["label"] or name.replace("_", " ")
-    known |= {"label": label, "lowest": lowest, "highest": highest}
+    known = {"label": name.replace("_", " "), "lowest": lowest, "highest": highest} | metadata[_METADATA_KEY]
     return OptionSpec(name=name, kind=kind, default=default, **known)
 
 

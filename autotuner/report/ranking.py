@@ -94,6 +94,8 @@ class Asked:
     """Number of the page, from 1; a number past the last page means the last page. None: all rows."""
     address: Link = field(default_factory=lambda: Link("", "sweeps"))
     """Address of the page with all its parameters."""
+    explored: Callable[[TableRow], Link] | None = None
+    """Function that returns a link to the page that explores the layout of an untried row; None: no links."""
 
     def to(self, **changes: str | int) -> Link:
         """Return a link to the same page with some query parameters replaced; an empty text removes a parameter."""
@@ -150,7 +152,6 @@ def ranking(
     source: Source,
     asked: Asked = Asked(),
     best: TableRow | None = None,
-    explored: Callable[[TableRow], Link] | None = None,
 ) -> Ranking:
     """Return the part of a ranking that a page asks for.
 
@@ -161,15 +162,13 @@ def ranking(
         source: Source of the results of trials: measured, simulated or estimated.
         asked: Filters, order, columns and page that the reader chose.
         best: First row of the ranking of trials; None if no trial has a rank yet.
-        explored: Returns a link to the page that explores the layout of an untried row; None: no links.
     """
     met = asked.query.rows(rows)
     size = PAGE_SIZE if asked.page is not None else max(1, len(met))
     page = min(max(1, asked.page or 1), max(1, -(-len(met) // size)))
     shown = met[size * (page - 1) : size * page]
     usual = _usual(request, rows, is_untried=asked.is_untried)
-    columns = list(asked.query.columns if asked.are_columns_chosen else usual)
-    table = _Rows(request, rows, shown, columns, "predicted" if asked.is_untried else source, asked, best, explored)
+    table = _Rows(request, rows, shown, "predicted" if asked.is_untried else source, asked, best)
     other = {"rows": "" if asked.is_untried else "untried", "page": "", "sort": "", "columns": ""}
     return Ranking(
         title="Predicted, not tried" if asked.is_untried else "Ranking",
@@ -180,7 +179,7 @@ def ranking(
         first=size * (page - 1) + 1 if shown else 0,
         total=len(met),
         num_rows=len(rows),
-        columns=[(one, one in columns, one in usual) for one in COLUMNS.values()],
+        columns=[(one, one in table.columns, one in usual) for one in COLUMNS.values()],
         sorts=[*_sorts(asked.query, request)],
         filters=[*_filters(asked, rows)],
         previous=asked.to(page=page - 1 if page > 2 else "") if page > 1 else None,
@@ -254,18 +253,18 @@ class _Rows:
         request: SweepRequest,
         rows: Sequence[TableRow],
         shown: Sequence[TableRow],
-        columns: Sequence[Data],
         source: Source,
         asked: Asked,
         best: TableRow | None,
-        explored: Callable[[TableRow], Link] | None,
     ) -> None:
         self._request, self._rows, self._shown, self._asked = request, rows, shown, asked
-        self._source, self._explored = source, explored
+        self._source, self._explored = source, asked.explored
         self._limit_bytes = limit_bytes = float(request.trial_job.cluster.accelerator.memory_bytes)
         self.shared = shared_chips(row.layout for row in shown)
         chosen = asked.are_columns_chosen
-        self._columns = [one for one in columns if chosen or _says_something(one, rows)]
+        self.columns = asked.query.columns if chosen else _usual(request, rows, is_untried=asked.is_untried)
+        """The columns that the reader chose, or the usual ones; those that say nothing are not shown."""
+        self._columns = [one for one in self.columns if chosen or _says_something(one, rows)]
         spreads = [one for row in shown for one in (_predicted_mfu(row), _reached_mfu(row)) if one is not None]
         self._axis = RangeAxis.around(spreads, best.reached.mfu if best and best.reached else None)
         peaks = [row.peak_bytes or row.prediction.memory.total_bytes for row in shown]

@@ -428,28 +428,16 @@ def _in_rounds(build: Callable[[int, int, int], Schedule], p: int, v: int, m: in
     return whole if v == 1 or m % p == 0 else Schedule(ranks=tuple(ranks))
 
 
-def named_schedule(
-    name: PipelineSchedule,
-    num_ranks: int,
-    stages_per_rank: int,
-    num_micro_batches: int,
-    *,
-    times: PassTimes | None = None,
-    extra_slack: int = 0,
-    most_in_flight: Sequence[int] | None = None,
-) -> Schedule:
+def named_schedule(name: PipelineSchedule, num_ranks: int, stages_per_rank: int, num_micro_batches: int) -> Schedule:
     """Return the order of actions on each pipeline rank for the schedule with this name.
+
+    The adaptive schedule is planned for equal passes and links without delay; ``plan`` plans it for other times.
 
     Args:
         name: Name of the schedule.
         num_ranks: Pipeline ranks.
         stages_per_rank: Stages of each rank; 1 for the adaptive schedule.
         num_micro_batches: Micro-batches of a step.
-        times: Times that the adaptive schedule is planned for; None: equal passes, and links without delay.
-        extra_slack: Forwards per link that the sending stage runs ahead, in addition to those that hide the delay. Only
-            the adaptive schedule reads it.
-        most_in_flight: Number of micro-batches that each stage has memory for; None: no limit. Only the adaptive
-            schedule reads it.
 
     Raises:
         InvalidInput: The schedule does not run with this number of micro-batches.
@@ -460,6 +448,5 @@ def named_schedule(
         1F0 1F1 1B0 1B1
     """
     if name == PipelineSchedule.ADAPTIVE:
-        equal = PassTimes.equal(num_ranks, 1.0, 1.0, 1.0)
-        return plan(times or equal, num_micro_batches, extra_slack=extra_slack, most_in_flight=most_in_flight).schedule
+        return plan(PassTimes.equal(num_ranks, 1.0, 1.0, 1.0), num_micro_batches).schedule
     return _BUILDERS[name](num_ranks, stages_per_rank, num_micro_batches)

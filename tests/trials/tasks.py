@@ -200,7 +200,7 @@ class _Rank:
     def on(cls, grid: Grid, spec: TrialSpec, device: torch.device, standby: Standby | None = None) -> _Rank:
         """With the first values, whatever was trained on the grid before."""
         stages = parallel_stages(spec, grid, device)
-        step = build_step(spec, stages, grid, device, Stopwatch(device), standby=standby)
+        step = build_step(spec, stages, grid, Stopwatch(device), standby=standby)
         return cls(
             spec=spec,
             grid=grid,

@@ -21,6 +21,7 @@ from autotuner.core.placement import place_of
 from autotuner.training.clipping import Overlap
 from autotuner.trials.distributed.block_attention import (
     BLOCK_KERNELS,
+    Attended,
     BlockKernel,
     OnlineSoftmax,
     OnlineSoftmaxGradients,
@@ -203,7 +204,7 @@ def test_a_block_is_attention_with_the_gradients_of_autograd(kernel: AttentionKe
     block = kernel_here(kernel)
     output, log_sum_exp, rest = block.forward(q, k, v, causal)
     assert torch.allclose(output, expected, atol=TOLERANCE)
-    found = block.backward(gradient, q, k, v, output, log_sum_exp, rest, causal)
+    found = block.backward(gradient, Attended(q, k, v, output, log_sum_exp, rest), causal)
     for of_leaf, leaf in zip(found, leaves, strict=True):
         assert leaf.grad is not None
         assert torch.allclose(of_leaf, leaf.grad, atol=TOLERANCE)

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 from autotuner.core.choices import AttentionKernel, GradientSync, PipelineSchedule, Recompute
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.core.measuring import Peak, model_flop, recomputed_flop, step_report
+from autotuner.core.measuring import Peak, model_flop, recomputed_flop, step_rates
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.trials.measurement.environment import CpuTime
 from autotuner.trials.measurement.measure import RankRecord, measurement
@@ -48,9 +48,10 @@ def record(host: str = "a", own_s: float = 3.0, **changes: object) -> RankRecord
 
 
 def steps(spec: TrialSpec, times_s: Sequence[float] = TIMES_S) -> list[StepReport]:
+    rates = [step_rates(spec, PEAK, time_s) for time_s in times_s]
     return [
-        step_report(spec, PEAK, step=n, is_warmup=n == 0, step_time_s=time_s, loss=5.0 - n)
-        for n, time_s in enumerate(times_s)
+        StepReport(step=n, is_warmup=n == 0, step_time_s=time_s, loss=5.0 - n, tokens_per_s=tokens_per_s, mfu=mfu)
+        for n, (time_s, (tokens_per_s, mfu)) in enumerate(zip(times_s, rates, strict=True))
     ]
 
 

@@ -179,14 +179,15 @@ def test_what_is_ready_runs_in_the_order_input_gradient_forward_weight_gradient_
 
 
 # ---------------------------------------------------------------- Schedules by the names that layouts give them
-def test_a_schedule_follows_from_its_sizes_or_is_planned_from_times_where_they_are_known() -> None:
+def test_a_schedule_follows_from_its_sizes_and_the_adaptive_one_is_planned_for_equal_passes() -> None:
     assert named_schedule(PipelineSchedule.ONE_F_ONE_B, 4, 1, 8) == one_f_one_b(4, 8)
-    slow, most = PassTimes.equal(4, 10.0, 10.0, 10.0, send_s=20.0), (6, 6, 6, 6)
-    name = PipelineSchedule.ADAPTIVE
-    assert named_schedule(name, 4, 1, 12) == plan(PassTimes.equal(4, 1.0, 1.0, 1.0), 12).schedule
-    assert named_schedule(name, 4, 1, 12, times=slow, extra_slack=1) == plan(slow, 12, extra_slack=1).schedule
-    limited = named_schedule(name, 4, 1, 12, times=slow, most_in_flight=most)
-    assert max(limited.peak_in_flight()) == 6
+    equal = PassTimes.equal(4, 1.0, 1.0, 1.0)
+    assert named_schedule(PipelineSchedule.ADAPTIVE, 4, 1, 12) == plan(equal, 12).schedule
+
+
+def test_the_adaptive_schedule_keeps_to_the_memory_of_its_stages() -> None:
+    slow = PassTimes.equal(4, 10.0, 10.0, 10.0, send_s=20.0)
+    assert max(plan(slow, 12, most_in_flight=(6, 6, 6, 6)).schedule.peak_in_flight()) == 6
 
 
 SLOW = replace(EQUAL, send_s=(20.0, 0.0, 0.0))

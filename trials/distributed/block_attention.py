@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -27,6 +27,17 @@ Rest: TypeAlias = tuple[Any, ...]
 uses."""
 
 
+class Attended(NamedTuple):
+    """A block of keys with the queries that attended to it, and the results of the whole rows of these queries."""
+
+    q_BHQE: Tensor
+    k_BKSE: Tensor
+    v_BKSE: Tensor
+    output_BHQE: Tensor
+    log_sum_exp_BHQ: Tensor
+    rest: Rest
+
+
 @dataclass(frozen=True, slots=True)
 class BlockKernel:
     """An attention kernel that computes attention to one block of keys: its forward and its backward function."""
@@ -34,9 +45,8 @@ class BlockKernel:
     forward: Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor, Rest]]
     """Function from q_BHQE, k_BKSE, v_BKSE and a flag for a causal block (then Q is S) to output_BHQE, log_sum_exp_BHQ
     and the rest."""
-    backward: Callable[..., tuple[Tensor, Tensor, Tensor]]
-    """Function from the output's gradient, q, k, v, output, log-sum-exp, rest and a flag for a causal block to the
-    gradients of q, k and v."""
+    backward: Callable[[Tensor, Attended, bool], tuple[Tensor, Tensor, Tensor]]
+    """Function from the output's gradient, the block and a flag for a causal block to the gradients of q, k and v."""
 
 
 def block_kernel(kernel: AttentionKernel, device: torch.device) -> BlockKernel:
@@ -55,21 +65,12 @@ def _math_forward(q_BHQE: Tensor, k_BKSE: Tensor, v_BKSE: Tensor, causal: bool) 
     return output_BHQE.to(q_BHQE.dtype), log_sum_exp_BHQ, ()
 
 
-def _math_backward(
-    gradient_BHQE: Tensor,
-    q_BHQE: Tensor,
-    k_BKSE: Tensor,
-    v_BKSE: Tensor,
-    output_BHQE: Tensor,
-    log_sum_exp_BHQ: Tensor,
-    rest: Rest,
-    causal: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _math_backward(gradient_BHQE: Tensor, block: Attended, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of q, k and v.
 
     The scores are computed again; storing them would take Q x S numbers per head.
     """
-    del rest
+    q_BHQE, k_BKSE, v_BKSE, output_BHQE, log_sum_exp_BHQ, _ = block
     gradient_BHQE = gradient_BHQE.float()
     weights_BHQS = (_scores(q_BHQE, k_BKSE, causal) - log_sum_exp_BHQ[..., None]).exp()
     along_BHQ = (gradient_BHQE * output_BHQE.float()).sum(-1)  # the softmax's own part, arXiv 2205.14135 appendix B.2
@@ -107,10 +108,8 @@ def _flash_cpu_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[T
     return output, log_sum_exp, ()
 
 
-def _flash_cpu_backward(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, log_sum_exp: Tensor, rest: Rest, causal: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    del rest
+def _flash_cpu_backward(gradient: Tensor, block: Attended, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v, output, log_sum_exp, _ = block
     gradients: tuple[Tensor, Tensor, Tensor] = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
         gradient, q, k, v, output, log_sum_exp, 0.0, causal
     )
@@ -122,9 +121,8 @@ def _flash_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tenso
     return output, log_sum_exp, (seed, offset)
 
 
-def _flash_backward(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, log_sum_exp: Tensor, rest: Rest, causal: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _flash_backward(gradient: Tensor, block: Attended, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v, output, log_sum_exp, rest = block
     no_ragged_rows = (None, None, q.shape[2], k.shape[2])
     gradients: tuple[Tensor, Tensor, Tensor] = _aten._scaled_dot_product_flash_attention_backward(
         gradient, q, k, v, output, log_sum_exp.contiguous(), *no_ragged_rows, 0.0, causal, *rest
@@ -142,9 +140,8 @@ def _efficient_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[T
     return output, padded[..., : q.shape[2]], tuple(rest)
 
 
-def _efficient_backward(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, log_sum_exp: Tensor, rest: Rest, causal: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _efficient_backward(gradient: Tensor, block: Attended, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v, output, log_sum_exp, rest = block
     padded = functional.pad(log_sum_exp, (0, -q.shape[2] % _ROWS), value=torch.inf)
     wanted = (True, True, True, False)
     q_gradient, k_gradient, v_gradient, _ = _aten._scaled_dot_product_efficient_attention_backward(
@@ -240,6 +237,6 @@ class OnlineSoftmaxGradients:
 
     def _block(self, k: Tensor, v: Tensor, *, causal: bool, first_query: int) -> Tensor:
         gradient, q, output, log_sum_exp = (rows[:, :, first_query:] for rows in self._rows)
-        of_q, of_k, of_v = self._kernel.backward(gradient, q, k, v, output, log_sum_exp, self._rest, causal)
+        of_q, of_k, of_v = self._kernel.backward(gradient, Attended(q, k, v, output, log_sum_exp, self._rest), causal)
         self._of_queries_BHSE[:, :, first_query:] += of_q
         return torch.stack((of_k, of_v)).float()

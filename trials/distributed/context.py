@@ -272,9 +272,6 @@ def _all_for_all(rows: Tensor, part: ContextPart, group: ProcessGroup) -> Tensor
     return exchange(rows, each, each, group)
 
 
-_Blockwise = Callable[[Tensor, Tensor, Tensor, BlockKernel, ContextPart, ProcessGroup], Tensor]
-
-
 def context_part(grid: Grid) -> ContextPart:
     """Return the part of every sequence that this rank holds in its context-parallel group."""
     return ContextPart(rank=grid.context_rank, num_ranks=grid.layout.context_parallel_degree)
@@ -297,7 +294,7 @@ def context_core(core: AttentionCore, grid: Grid, device: torch.device) -> Atten
         return _of_whole_rows(partial(ulysses_attention, core=core, part=part, group=group))
     attend = ring_attention if layout.context_exchange == ContextExchange.RING else all_gather_kv_attention
     kernel = block_kernel(layout.attention_kernel, device)
-    return _of_whole_rows(partial(_by_blocks, attend=attend, kernel=kernel, part=part, group=group))
+    return _of_whole_rows(partial(_heads_first, attend=partial(attend, kernel=kernel, part=part, group=group)))
 
 
 def _of_whole_rows(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> AttentionCore:
@@ -310,15 +307,8 @@ def _of_whole_rows(attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Attent
     return core
 
 
-def _by_blocks(
-    q_BSHE: Tensor,
-    k_BSKE: Tensor,
-    v_BSKE: Tensor,
-    *,
-    attend: _Blockwise,
-    kernel: BlockKernel,
-    part: ContextPart,
-    group: ProcessGroup,
+def _heads_first(
+    q_BSHE: Tensor, k_BSKE: Tensor, v_BSKE: Tensor, *, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
 ) -> Tensor:
     q_BHSE, k_BKSE, v_BKSE = (x.transpose(1, 2) for x in (q_BSHE, k_BSKE, v_BSKE))
-    return attend(q_BHSE, k_BKSE, v_BKSE, kernel, part, group).transpose(1, 2)
+    return attend(q_BHSE, k_BKSE, v_BKSE).transpose(1, 2)

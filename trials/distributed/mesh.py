@@ -33,7 +33,7 @@ class Grid:
         self.layout = layout
         stages, replicas = layout.pipeline_parallel_degree, layout.data_parallel_replicate_degree
         shards = layout.data_parallel_shard_degree * layout.context_parallel_degree
-        self._device = device
+        self.device = device
         self._pipeline: dist.ProcessGroup | None = None
         self._own_replica: dist.ProcessGroup | None = None
         self._mesh = self._of(pp=stages, dp_replicate=replicas, shard=shards, tp=layout.tensor_parallel_degree)
@@ -121,13 +121,13 @@ class Grid:
     def _of_own_collectives(self, nodes: Nodes) -> dict[tuple[int, ...], Communicator]:
         """Return our own communicators, by the ranks that they connect; every rank creates those of all axes."""
         layout = self.layout
-        algorithm = CollectiveAlgorithm.AUTO if self._device.type == "cuda" else layout.collective_algorithm
+        algorithm = CollectiveAlgorithm.AUTO if self.device.type == "cuda" else layout.collective_algorithm
         if layout.collective_hierarchy == CollectiveHierarchy.FLAT and algorithm == CollectiveAlgorithm.AUTO:
             return {}
         found: dict[tuple[int, ...], Communicator] = {}
         for partition in self._data_parallel_axes():
             communicator = communicator_of(
-                partition, nodes, hierarchy=layout.collective_hierarchy, algorithm=algorithm, device=self._device
+                partition, nodes, hierarchy=layout.collective_hierarchy, algorithm=algorithm, device=self.device
             )
             found[next(ranks for ranks in partition if dist.get_rank() in ranks)] = communicator
         return found
@@ -151,7 +151,7 @@ class Grid:
         """
         unrotated = replace(self.layout, stage_rotation=0)
         ranks = torch.tensor([rank_at(unrotated, place) for place in places(unrotated)], dtype=torch.int)
-        return DeviceMesh(self._device.type, ranks.view(*degrees.values()), mesh_dim_names=tuple(degrees))
+        return DeviceMesh(self.device.type, ranks.view(*degrees.values()), mesh_dim_names=tuple(degrees))
 
     def position(self, name: str) -> int:
         """Return the index of this rank along an axis (``pp``, ``dp_replicate``, ``shard`` or ``tp``)."""

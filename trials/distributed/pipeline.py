@@ -108,7 +108,6 @@ def pipeline_schedule(
     modules: Sequence[nn.Module],
     spec: TrialSpec,
     grid: Grid,
-    device: torch.device,
     *,
     loss: Loss,
     start_reduction: Callable[[int], None],
@@ -121,7 +120,6 @@ def pipeline_schedule(
         modules: This rank's stages, in the order of the model.
         spec: The specification of the trial.
         grid: The grid of ranks, with this rank's place on it.
-        device: The device of this rank.
         loss: Function that returns the part of the step's loss that a micro-batch contributes.
         start_reduction: Called with the index of a stage in ``modules`` when its last backward pass is done. A planned
             schedule calls it while the passes of other stages still run.
@@ -135,14 +133,14 @@ def pipeline_schedule(
             return loss(logits, labels)
 
     if is_planned(spec):
-        planned = _planned_stages(modules, spec, grid, device, log)
+        planned = _planned_stages(modules, spec, grid, log)
         plain = plain_schedule(layout, num_micro_batches)
         if standby is None:
             around = Neighbourhood.of(plain, grid.position("pp"))
             channels = {peer: Channel(grid.pipeline, peer) for peer in around.peers}
             transport: Transport = InlineTransport(around.rank, channels, num_micro_batches, seed=spec.seed)
         else:
-            transport = standby.transport(plain, device, is_delegated=True, seed=spec.seed)
+            transport = standby.transport(plain, grid.device, is_delegated=True, seed=spec.seed)
         pipeline = ResilientPipeline(
             planned,
             plain,
@@ -152,7 +150,7 @@ def pipeline_schedule(
         )
         _reduce_after_last_backward(pipeline, planned, start_reduction)
         return pipeline
-    stages = _stages(modules, spec, grid, device, log)
+    stages = _stages(modules, spec, grid, log)
     # when a stage fails, the schedule logs its whole plan before it raises
     logging.getLogger("torch.distributed.pipelining.schedules").setLevel(logging.CRITICAL)
     # scale_grads=False: the loss is divided already, as it is without a pipeline
@@ -204,23 +202,21 @@ def plain_schedule(layout: Layout, num_micro_batches: int) -> Planned:
     return plan(times, num_micro_batches, extra_slack=layout.extra_slack).schedule
 
 
-def _stages(
-    modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device, log: ActionLog
-) -> list[_PipelineStageBase]:
+def _stages(modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, log: ActionLog) -> list[_PipelineStageBase]:
     return [
-        _LoggedStage(log, module, index, spec.layout.num_stages, device, **_ends(spec, grid, index))
+        _LoggedStage(log, module, index, spec.layout.num_stages, grid.device, **_ends(spec, grid, index))
         for index, module in zip(stages_of_rank(spec.layout, grid.position("pp")), modules, strict=True)
     ]
 
 
-def _planned_stages(
-    modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, device: torch.device, log: ActionLog
-) -> list[TimedStage]:
+def _planned_stages(modules: Sequence[nn.Module], spec: TrialSpec, grid: Grid, log: ActionLog) -> list[TimedStage]:
     def watch_pass(kind: Kind, stage: int, micro_batch: int) -> AbstractContextManager[None]:
         return log.running(_BLOCKS[kind], stage, micro_batch)
 
     return [
-        TimedStage(module, index, spec.layout.num_stages, device, watch_pass=watch_pass, **_ends(spec, grid, index))
+        TimedStage(
+            module, index, spec.layout.num_stages, grid.device, watch_pass=watch_pass, **_ends(spec, grid, index)
+        )
         for index, module in zip(stages_of_rank(spec.layout, grid.position("pp")), modules, strict=True)
     ]
 

@@ -283,7 +283,7 @@ def _one_step(spec: TrialSpec, grid: Grid, tracker: Tracker) -> None:
     allocations.now = "parameters"
     stages = parallel_stages(spec, grid, _DEVICE)
     allocations.now = "optimizer"
-    step = build_step(spec, stages, grid, _DEVICE, _GradientFinder(stages, tracker))
+    step = build_step(spec, stages, grid, _GradientFinder(stages, tracker))
     for parameter in _parameters(stages):  # flat buckets took their place while the optimizer was built
         allocations.name(local_part(parameter.detach()), "parameters")
     allocations.now = "activations"

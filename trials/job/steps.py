@@ -13,7 +13,7 @@ from torch import nn
 
 from autotuner.core.choices import GradientSync
 from autotuner.core.measurement import Breakdown, LinkEvent, PhaseTimes, StepReport
-from autotuner.core.measuring import Pace, Peak, averages_in, shows_average, step_report
+from autotuner.core.measuring import Pace, Peak, averages_in, shows_average, step_rates
 from autotuner.core.stages import steps_per_exchange
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
@@ -57,7 +57,7 @@ def run_steps(
     watch.start()
     stages = parallel_stages(spec, grid, device)
     log = ActionLog(device)
-    step = build_step(spec, stages, grid, device, Stopwatch(device), log, standby)
+    step = build_step(spec, stages, grid, Stopwatch(device), log, standby)
     steps = _Steps(
         spec=spec,
         reporter=reporter,
@@ -204,13 +204,14 @@ class _Steps:
         step_time_s = self._of_slowest_rank(self.step.stopwatch.between_s("begin", "done"))
         if not is_under_trace:
             self.pace.add(step_time_s)
-        report = step_report(
-            as_drawn(self.spec, [number]),
-            self.peak,
+        tokens_per_s, mfu = step_rates(as_drawn(self.spec, [number]), self.peak, step_time_s)
+        report = StepReport(
             step=number,
             is_warmup=is_warmup,
             step_time_s=step_time_s,
             loss=loss,
+            tokens_per_s=tokens_per_s,
+            mfu=mfu,
             is_under_trace=is_under_trace,
         )
         self.reports.append(report)

@@ -264,7 +264,6 @@ def build_step(
     spec: TrialSpec,
     stages: Sequence[nn.Module],
     grid: Grid,
-    device: torch.device,
     stopwatch: Stopwatch,
     log: ActionLog | None = None,
     standby: Standby | None = None,
@@ -275,7 +274,6 @@ def build_step(
         spec: The specification of the trial.
         stages: The stages of this rank, as ``parallel_stages`` returns them.
         grid: The grid of ranks, with this rank's place on it.
-        device: The device of this rank.
         stopwatch: Records the main moments of each step.
         log: Records every pass; None: passes are not recorded.
         standby: Sends the messages between stages if the pipeline runs our own list of actions (see ``is_planned``);
@@ -289,7 +287,7 @@ def build_step(
     return Step(
         layout=spec.layout,
         passes=_passes(
-            spec, stages, Reductions(early=early, overlap=overlap), grid, device, log or ActionLog(device), standby
+            spec, stages, Reductions(early=early, overlap=overlap), grid, log or ActionLog(grid.device), standby
         ),
         optimizer=_optimizer(spec, list(chain.from_iterable(shards)), grid),
         stopwatch=stopwatch,
@@ -322,7 +320,6 @@ def _passes(
     stages: Sequence[nn.Module],
     reductions: Reductions,
     grid: Grid,
-    device: torch.device,
     log: ActionLog,
     standby: Standby | None,
 ) -> Passes:
@@ -334,7 +331,7 @@ def _passes(
         in_torchs_order = layout.pipeline_schedule in ONE_STAGE_SCHEDULES and not is_planned(spec)
         return PipelinePasses(
             schedule=pipeline_schedule(
-                stages, spec, grid, device, loss=loss, start_reduction=reductions.start, log=log, standby=standby
+                stages, spec, grid, loss=loss, start_reduction=reductions.start, log=log, standby=standby
             ),
             loss=loss,
             has_first_stage=0 in indices,

@@ -72,6 +72,8 @@ class _Checked:
     """Report of the preview; None if the form has errors, or if the answer would take too long."""
     is_whole: bool = True
     """True if the report is complete; False while parts of it are still computed."""
+    notes: tuple[str, ...] = ()
+    """Notes about the values with which the form is first shown."""
 
     def refused(self, error: AutotunerError) -> _Checked:
         """Return a copy with one more error."""
@@ -141,7 +143,7 @@ def new_sweep_page(request: Request, app: AppOf, caller: CallerOf, clone: str | 
         form, notes = _first(request, app, clone)
     except (InvalidInput, NotFound) as error:
         return _page(request, app, caller, _check(Form.of_query((), app), app).refused(error))
-    return _page(request, app, caller, _check(form, app), notes=notes)
+    return _page(request, app, caller, replace(_check(form, app), notes=notes))
 
 
 def _first(request: Request, app: App, clone: str | None) -> tuple[Form, tuple[str, ...]]:
@@ -232,8 +234,6 @@ def _page(
     caller: Caller,
     found: _Checked,
     status: HTTPStatus = HTTPStatus.OK,
-    *,
-    notes: tuple[str, ...] = (),
     template: str = _WHOLE,
 ) -> Response:
     form, shown = found.form, found.shown
@@ -257,7 +257,7 @@ def _page(
         is_whole=found.is_whole,
         may_run=caller.scope.covers(Scope.RUN),
         once=form.text(_ONCE) or secrets.token_urlsafe(),
-        notes=notes,
+        notes=found.notes,
         is_refused=status is not HTTPStatus.OK,
         said=said,
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
+from pydantic import BaseModel, StringConstraints
 from starlette.responses import RedirectResponse
 
 from autotuner.api.dashboard.render import report_page, service_of
@@ -132,65 +133,50 @@ def send_again(request: Request, app: AppOf, delivery_id: DeliveryId) -> Respons
 _ADMIN = needs(Scope.ADMIN)
 _A_DAY_S = 86_400
 _MOST_DAYS = 3650
-_FIELDS = ("name", "scope", "days", "unfinished_sweeps", "accelerator_hours_per_day", "requests_per_minute")
-_NOTHING = dict.fromkeys(_FIELDS, "")
-_LONGEST = 200
 
-_Text = Annotated[str, Form(max_length=_LONGEST)]
+_Text = Annotated[str, StringConstraints(max_length=200)]
+
+
+class _TokenForm(BaseModel):
+    """The texts of the form for a new token."""
+
+    name: _Text = ""
+    """Name of the person or the program that will use the token."""
+    scope: _Text = ""
+    """What the token allows; empty: ``run``."""
+    days: _Text = ""
+    """Days until the token expires; empty: it never expires."""
+    unfinished_sweeps: _Text = ""
+    """Greatest number of unfinished sweeps at a time; empty: no limit."""
+    accelerator_hours_per_day: _Text = ""
+    """Greatest number of accelerator-hours within a day; empty: no limit."""
+    requests_per_minute: _Text = ""
+    """Greatest number of requests within a minute; empty: the limit of the service."""
 
 
 @router.get("/tokens", openapi_extra=_ADMIN)
 def tokens_page(request: Request, app: AppOf) -> Response:
     """Show all API tokens by name, without their secret texts."""
-    return _page(request, app, given=_NOTHING)
+    return _page(request, app, given=_TokenForm())
 
 
 @router.post("/tokens", openapi_extra=_ADMIN)
-def create(
-    request: Request,
-    app: AppOf,
-    caller: CallerOf,
-    name: _Text = "",
-    scope: _Text = Scope.RUN.value,
-    days: _Text = "",
-    unfinished_sweeps: _Text = "",
-    accelerator_hours_per_day: _Text = "",
-    requests_per_minute: _Text = "",
-) -> Response:
+def create(request: Request, app: AppOf, caller: CallerOf, form: Annotated[_TokenForm, Form()]) -> Response:
     """Make an API token and show its secret text; no later page can show that text again.
 
-    All parameters are texts of the form. If one is not legal, the form is shown again with the error and status 422.
-
-    Args:
-        request: The request of the page.
-        app: The application that stores the token.
-        caller: The admin who makes the token.
-        name: Name of the person or the program that will use the token.
-        scope: What the token allows, such as ``run``.
-        days: Days until the token expires; empty: it never expires.
-        unfinished_sweeps: Greatest number of unfinished sweeps at a time; empty: no limit.
-        accelerator_hours_per_day: Greatest number of accelerator-hours within a day; empty: no limit.
-        requests_per_minute: Greatest number of requests within a minute; empty: the limit of the service.
+    If a text of the form is not legal, the form is shown again with the error and status 422.
     """
-    given = {
-        "name": name,
-        "scope": scope,
-        "days": days,
-        "unfinished_sweeps": unfinished_sweeps,
-        "accelerator_hours_per_day": accelerator_hours_per_day,
-        "requests_per_minute": requests_per_minute,
-    }
     try:
         quota = Quota(
-            unfinished_sweeps=_whole("unfinished_sweeps", unfinished_sweeps),
-            accelerator_hours_per_day=_number("accelerator_hours_per_day", accelerator_hours_per_day),
-            requests_per_minute=_whole("requests_per_minute", requests_per_minute),
+            unfinished_sweeps=_whole("unfinished_sweeps", form.unfinished_sweeps),
+            accelerator_hours_per_day=_number("accelerator_hours_per_day", form.accelerator_hours_per_day),
+            requests_per_minute=_whole("requests_per_minute", form.requests_per_minute),
         )
-        expires_at = _expires_at(days, app.clock.now())
-        token, text = app.tokens.add(name.strip(), _scope(scope), quota, expires_at=expires_at, created_by=caller.name)
+        expires_at, scope = _expires_at(form.days, app.clock.now()), _scope(form.scope or Scope.RUN)
+        token, text = app.tokens.add(form.name.strip(), scope, quota, expires_at=expires_at, created_by=caller.name)
     except InvalidInput as error:
-        return _page(request, app, given=given, error=error, status=422)
-    return _page(request, app, given=_NOTHING, made=token, text=text, status=201)
+        return _page(request, app, given=form, error=error, status=422)
+    return _page(request, app, given=_TokenForm(), made=token, text=text, status=201)
 
 
 @router.post("/tokens/{token_id}/revoke", openapi_extra=_ADMIN)
@@ -200,10 +186,10 @@ def revoke(request: Request, app: AppOf, token_id: TokenId) -> Response:
     return RedirectResponse(f"{request.scope.get('root_path', '')}/tokens", 303)
 
 
-def _page(request: Request, app: App, *, status: int = 200, **shown: Any) -> Response:
+def _page(request: Request, app: App, **shown: Any) -> Response:
     report = tokens_report(app.tokens.all(), now=app.clock.now())
     values = {"error": None, "made": None, "text": "", "scopes": list(Scope), **shown}
-    return report_page(request, report, template="tokens.html", status=status, **values)
+    return report_page(request, report, template="tokens.html", **values)
 
 
 def _scope(text: str) -> Scope:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from autotuner.api.dashboard.pages.sweep import comments_on
 from autotuner.api.dashboard.render import page
@@ -54,11 +54,13 @@ class _LookedAt:
     format: ExportFormat | None
     """Trainer for which the layout is exported; None: the sweep's trainer, or the default one."""
     show: Shown
+    """Measured or predicted timeline, or both."""
     window: Window
-    """Window of the timeline that is shown."""
+    """Window of the timeline that is shown, such as ``0.25-0.5`` of the step."""
     links_window: Window
     """Window of the picture with and without slow links."""
     rank: int
+    """Rank whose communication groups are shown."""
 
     def to(self, anchor: str, **other: object) -> str:
         """Return the address of this page with other choices, at the part ``anchor``."""
@@ -73,37 +75,31 @@ class _LookedAt:
         return f"?{urlencode(said)}#{anchor}"
 
 
+def _looked_at(
+    wanted: _Format = None, show: Shown = "both", zoom: _Zoom = None, near: _Zoom = None, rank: _Rank = 0
+) -> _LookedAt:
+    """Return the reader's choices from the query parameters of the address."""
+    window, links_window = Window.parse(zoom), Window.parse(near)
+    return _LookedAt(format=wanted, show=show, window=window, links_window=links_window, rank=rank)
+
+
+_LookedAtOf = Annotated[_LookedAt, Depends(_looked_at)]
+
+
 @router.get("/trials/{trial_id}")
 def trial_page(
-    request: Request,
-    app: AppOf,
-    caller: CallerOf,
-    trial_id: TrialId,
-    part: _Part = None,
-    wanted: _Format = None,
-    show: Shown = "both",
-    zoom: _Zoom = None,
-    near: _Zoom = None,
-    rank: _Rank = 0,
+    request: Request, app: AppOf, caller: CallerOf, trial_id: TrialId, looked_at: _LookedAtOf, part: _Part = None
 ) -> Response:
     """Show one trial: its results, the parts of its step, its timeline, neighbouring layouts, and launch flags.
-
-    All parameters after ``trial_id`` are choices of the reader.
 
     Args:
         request: The request of the page.
         app: The application.
         caller: The caller.
         trial_id: Id of the trial.
+        looked_at: The choices of the reader.
         part: Part of the page that a script asks for; None: the whole page.
-        wanted: Trainer for which the launch flags are written; None: the sweep's own trainer, or torchtitan.
-        show: Measured or predicted timeline, or both.
-        zoom: Window of the timeline, such as ``0.25-0.5`` of the step; None: the whole step.
-        near: Window of the timelines under slow links.
-        rank: Rank whose communication groups are shown.
     """
-    windows = {"window": Window.parse(zoom), "links_window": Window.parse(near)}
-    looked_at = _LookedAt(format=wanted, show=show, rank=rank, **windows)
     trial = app.store.get_trial(trial_id)
     pictures: dict[str, Any] = {"timeline": _timeline, "links": _links, "ranks": _ranks}
     if part in pictures:
@@ -118,7 +114,7 @@ def trial_page(
     if part:
         return page(request, "trial/_live.html", **shown)
     compared = [trial.id] if result.rank in (None, 1) else [result.times[0].trial_id, trial.id]
-    made = _export(sweep, trial, wanted)
+    made = _export(sweep, trial, looked_at.format)
     return page(
         request,
         "trial.html",

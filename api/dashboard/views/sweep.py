@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,9 +70,10 @@ class SweepLook:
             self.sweep.request,
             self._untried() if asked.is_untried else self._ranked,
             source=self._kind,
-            asked=asked,
+            asked=replace(
+                asked, explored=lambda row: Link("explore", "explore", query=link.with_layout(row.layout).asked)
+            ),
             best=self._ranked[0] if self._ranked else None,
-            explored=lambda row: Link("explore", "explore", query=link.with_layout(row.layout).asked),
         )
         return {
             "ranking": found,

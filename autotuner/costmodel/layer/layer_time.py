@@ -37,7 +37,13 @@ from autotuner.costmodel.layer.host import (
 )
 from autotuner.costmodel.layer.matrix_products import by_precision, layer_matrix_s, projection_s
 from autotuner.costmodel.layer.memory_bound import HOST_LINK_EFFICIENCY, lookup_s, loss_s, pointwise_s
-from autotuner.costmodel.layer.recompute import collectives_again, recompute_s, repeats_core, repeats_routing
+from autotuner.costmodel.layer.recompute import (
+    ForwardTimes,
+    collectives_again,
+    recompute_s,
+    repeats_core,
+    repeats_routing,
+)
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.activations import LayerBytes, has_scores
 from autotuner.costmodel.shared.sequences import keys_per_token, tokens_per_sequence, with_dealing
@@ -96,7 +102,8 @@ def layer_work(x: LayoutColumns, job: Job, *, sparse: bool, sends_cross: bool = 
     host, host_backward = _host_s(
         x, job, computed_s + tensor_s, backward + tensor_s, sparse=sparse, sends_cross=sends_cross
     )
-    again_s = recompute_s(x, job, computed_s + host, products.forward_s, attention, pointwise, sparse=sparse)
+    forward = ForwardTimes(products.forward_s, attention, pointwise, host)
+    again_s = recompute_s(x, job, forward, sparse=sparse)
     if job.cluster.accelerator.core is not None:
         watching_s, replaying_s = recompute_host_s(x, job.cluster.accelerator.core)
         host, again_s = host + watching_s, again_s + replaying_s

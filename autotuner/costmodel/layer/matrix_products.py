@@ -301,7 +301,7 @@ def gemm_s(m: Sizes, n: Sizes, k: Sizes, law: GemmLaw, *, count: Sizes = 1) -> F
         Seconds, broadcast over the shapes.
     """
     m, n, k, count = (np.asarray(size, dtype=np.float64) for size in (m, n, k, count))
-    ways = (_tiled_s(m, n, k, count, law, tile, split) for tile, split in product(law.tiles, law.splits))
+    ways = (_tiled_s(m, n, k, count, law, tiling) for tiling in product(law.tiles, law.splits))
     computed_s = reduce(np.minimum, ways) / _aligned_share(n, k, law)
     moved_bytes = law.operand_bytes * (m * k + k * n) + law.product_bytes * m * n
     return law.latency_s + np.maximum(computed_s, count * moved_bytes / law.memory_bandwidth_bytes_per_s)
@@ -321,16 +321,18 @@ def whole_vectors(size: Floats, law: GemmLaw) -> Floats:
     return np.maximum(np.rint(size / vector), 1.0) * vector if min(law.unaligned_shares) < 1 else size
 
 
-def _tiled_s(m: Floats, n: Floats, k: Floats, count: Floats, law: GemmLaw, tile: tuple[int, int], split: int) -> Floats:
-    """Return the time of a product with one tile shape and the inner dimension split into ``split`` parts.
+def _tiled_s(
+    m: Floats, n: Floats, k: Floats, count: Floats, law: GemmLaw, tiling: tuple[tuple[int, int], int]
+) -> Floats:
+    """Return the time of a product with one tiling: a tile shape, and a number of parts of the inner dimension.
 
     The partial sums are added through memory.
     """
-    rows, columns = tile
+    (rows, columns), split = tiling
     exact_waves = count * np.ceil(m / rows) * np.ceil(n / columns) * split / law.num_multiprocessors
     waves = np.maximum(exact_waves + law.wave_loss * (np.ceil(exact_waves) - exact_waves), 1.0)
     flop = 2 * rows * columns * (k / split + law.prologue) * law.num_multiprocessors
-    seconds: Floats = waves * flop / (law.peak_flop_per_s * law.peak_share * law.rate_share(tile))
+    seconds: Floats = waves * flop / (law.peak_flop_per_s * law.peak_share * law.rate_share((rows, columns)))
     if split > 1:
         summed_bytes = _PARTIAL_SUM_BYTES * (split + 1) * count * m * n
         seconds = seconds + summed_bytes / law.memory_bandwidth_bytes_per_s

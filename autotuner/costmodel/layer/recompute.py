@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,16 +66,25 @@ def _recomputing_layers(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
 _P = LayerPart
 
 
-def recompute_s(
-    x: LayoutColumns,
-    job: Job,
-    forward_s: Floats,
-    products_s: Floats,
-    attention_s: Floats,
-    pointwise_s: Floats,
-    *,
-    sparse: bool,
-) -> Floats:
+class ForwardTimes(NamedTuple):
+    """The seconds of a layer's forward pass on one rank, without collectives, one row per layout."""
+
+    products_s: Floats
+    """Matrix products."""
+    attention_s: Floats
+    """The attention core."""
+    pointwise_s: Floats
+    """All other operations of the layer, such as norms."""
+    host_s: Floats
+    """Time for which the device waits for the host."""
+
+    @property
+    def total_s(self) -> Floats:
+        """The seconds of the whole forward pass."""
+        return self.products_s + self.attention_s + self.pointwise_s + self.host_s
+
+
+def recompute_s(x: LayoutColumns, job: Job, forward: ForwardTimes, *, sparse: bool) -> Floats:
     """Return the seconds that a layer's backward pass spends on recomputation.
 
     The repeated share of the matrix products' time is computed from their FLOP. The repeated share of other operations
@@ -83,20 +93,17 @@ def recompute_s(
     Args:
         x: Layouts.
         job: The job.
-        forward_s: Seconds of the layer's whole forward pass.
-        products_s: Seconds of the layer's matrix products in its forward pass.
-        attention_s: Seconds of the layer's attention core in its forward pass.
-        pointwise_s: Seconds of all other operations of the layer, such as norms, in its forward pass.
+        forward: Seconds of the layer's forward pass.
         sparse: True for a layer with experts.
     """
     full, selective = x.recompute == Recompute.FULL, x.recompute == Recompute.SELECTIVE
     if not selective.any():
-        return np.where(full, forward_s, 0.0)
+        return np.where(full, forward.total_s, 0.0)
     repeats = recomputed(job.stack.selective_recompute).repeats
-    again = product_share(x, job, sparse=sparse) * products_s + attention_s * repeats_core(x, job)
+    again = product_share(x, job, sparse=sparse) * forward.products_s + forward.attention_s * repeats_core(x, job)
     shares = pointwise_shares(x, job, sparse=sparse)
-    again = again + pointwise_s * reduce(np.add, (shares[part] for part in shares if part in repeats), np.zeros(len(x)))
-    return np.where(full, forward_s, np.where(selective, again, 0.0))
+    share = reduce(np.add, (shares[part] for part in shares if part in repeats), np.zeros(len(x)))
+    return np.where(full, forward.total_s, np.where(selective, again + forward.pointwise_s * share, 0.0))
 
 
 def repeats_core(x: LayoutColumns, job: Job) -> Booleans:

@@ -53,9 +53,8 @@ def slowest_rank(x: LayoutColumns, job: Job, passes: ModelWork[Passes], loads: S
         passes: Seconds of one micro-batch's passes in each part of the model.
         loads: Pipeline ranks that may be the slowest.
     """
-    m, stage_send_s = num_micro_batches(x, job), send_between_stages_s(x, job)
-    whole = passes.whole()
-    slowest = reduce(_slower, (_on(x, job, load, passes.on(load), whole, m, stage_send_s) for load in loads))
+    whole, stage_send_s = passes.whole(), send_between_stages_s(x, job)
+    slowest = reduce(_slower, (_on(x, job, load, passes.on(load), whole, stage_send_s) for load in loads))
     unequal = link_times(x, job, passes)
     return slowest if unequal is None else _on_links(slowest, unequal)
 
@@ -84,11 +83,9 @@ def _on_links(time: RankTime, links: LinkTimes) -> RankTime:
     )
 
 
-def _on(
-    x: LayoutColumns, job: Job, load: RankLoad, own: Passes, whole: Passes, m: Integers, stage_send_s: Floats
-) -> RankTime:
+def _on(x: LayoutColumns, job: Job, load: RankLoad, own: Passes, whole: Passes, stage_send_s: Floats) -> RankTime:
     """Return the time of one rank among all others. Sends overlap with computation; with some stacks they block it."""
-    others, nothing = whole - own, np.zeros(len(x))
+    m, others, nothing = num_micro_batches(x, job), whole - own, np.zeros(len(x))
     bubble_s = rank_bubble_s(x, m, load.rank, own, others, nothing)
     if job.stack.blocks_sends:
         sent_s = x.virtual_stages_per_rank * stage_send_s

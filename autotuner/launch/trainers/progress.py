@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from autotuner.core.measurement import StepReport
-from autotuner.core.measuring import Pace, Peak, step_report
+from autotuner.core.measuring import Pace, Peak, step_rates
 from autotuner.core.node_line import RankFailure
 from autotuner.core.trial import FailureKind
 from autotuner.core.trial_spec import TrialSpec
@@ -200,14 +200,14 @@ class Progress:
         tokens = self._judged_tokens(number, step)
         if self._first_step is None:
             self._first_step = number
-        report = step_report(
-            self._spec,
-            self._peak,
+        tokens_per_s, mfu = step_rates(self._spec, self._peak, step_time_s, tokens=tokens)
+        report = StepReport(
             step=number - self._first_step,
             is_warmup=not self._pace.is_warm,
             step_time_s=step_time_s,
             loss=math.nan if loss is None else loss,
-            tokens=tokens,
+            tokens_per_s=tokens_per_s,
+            mfu=mfu,
         )
         self._pace.add(step_time_s)
         self.steps.append(report)
