@@ -47,6 +47,7 @@ from autotuner.launch.devices import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.this_machine import profile_of
 from autotuner.search.space.legal import legal_layouts
+from research import say
 from research.noise import Patient
 
 _DATA = Path(__file__).parent / "data"
@@ -101,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.seconds:
         _measure(job, kept, end_s, goes_first=given.first)
     for name, judgement in judgements(given.cores):
-        _say(f"{name}: {judgement}")
+        say(f"{name}: {judgement}")
 
 
 def _job(num_cores: int) -> Job:
@@ -145,7 +146,7 @@ def _run(
     )
     outcome = launcher.run(spec, Patient())
     if not isinstance(outcome, Measurement):
-        _say(f"{layout}: {outcome}")
+        say(f"{layout}: {outcome}")
         return {}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     run = {"layout": str(layout), "at": now, "step_s": round(outcome.step_time_s, 5)}
@@ -271,10 +272,6 @@ def _jobs(job: Job, profile: Path) -> Iterator[tuple[str, Job]]:
 
 def _rows(layouts: LayoutColumns) -> Iterator[Layout]:
     return (layouts.row(number) for number in range(len(layouts)))
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201  # a benchmark prints its result
 
 
 if __name__ == "__main__":

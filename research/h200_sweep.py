@@ -1,33 +1,29 @@
-"""A real sweep of one accelerator, with its profile, in a single call of less than ten minutes.
+"""The profile of one GPU, and layouts of larger models that are measured on it one after the other.
 
-``python -m research.h200_sweep --output DIRECTORY`` takes the device profile (products, attention and memory, fp8 where
-the hardware has it), sweeps a model of 1.5 billion parameters at sequences of 2k over micro-batch size, recomputation,
-attention kernel, precision and compilation, and writes into the directory
+``python -m research.h200_sweep --output DIRECTORY`` takes less than ten minutes and writes into the directory
 
-* ``own_h200.csv``: every trial in the columns of ``tests/published``, with the prediction, device, versions and date;
-* ``profile.json``: the profile, whose points calibrate the laws of ``catalog/kernels.toml``;
+* ``profile.json``: the profile (products, attention and memory, fp8 where the hardware has it), whose points calibrate
+  the laws of ``catalog/kernels.toml``;
+* ``own_h200.csv``: every run in the columns of ``tests/published``, with the prediction, device, versions and date.
 
-and prints predicted beside measured, by the catalog's constants and by the profile's, and the best MFU of each sweep.
-``--device cpu`` does the same on one core, with smaller sizes.
+It prints each measured step time beside the predictions by the catalog's constants and by the profile's.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import statistics
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotuner.catalog.hardware import load_cluster
-from autotuner.core.choices import NARROW_PRECISIONS, AttentionKernel, Precision, Recompute
+from autotuner.core.blocks import MixtureOfExperts
+from autotuner.core.choices import NARROW_PRECISIONS, AttentionKernel, Fp8Recipe, OptimizerKernel, Precision, Recompute
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import dumps
 from autotuner.core.job import Job
@@ -36,22 +32,15 @@ from autotuner.core.measurement import Measurement
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import Prediction
 from autotuner.core.profile import profiled
-from autotuner.core.rules.legality import RULES, reasons
-from autotuner.core.space import SearchSpace
-from autotuner.core.sweep import Budget, SweepRequest
-from autotuner.core.trial import Trial, TrialState
-from autotuner.core.trial_spec import TrialSettings
+from autotuner.core.trial import Outcome, TrialFailure
+from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict_one
+from autotuner.launch.devices import DevicePool
+from autotuner.launch.local import LocalLauncher
 from autotuner.launch.this_machine import detect_cluster, profile_of
-from autotuner.runs.sweep_trials import sweep_kind
-from autotuner.runs.worker import Worker
-from autotuner.service.build import App, build
-from autotuner.service.settings import Settings
-from autotuner.store.options import Page
-from autotuner.store.sql import memory_store
-
-_LARGEST_PAGE = 500
+from research import say
+from research.noise import Patient
 
 ONE_B = TransformerSpec(
     name="Llama-1.5B",
@@ -68,110 +57,113 @@ ONE_B = TransformerSpec(
 THREE_B = replace(ONE_B, name="Llama-3.6B", num_layers=28, hidden_size=3072, num_heads=24, head_dim=128)
 """Shapes of Llama 3.2 3B, with tables of its own at both ends."""
 
-TINY = TransformerSpec(
-    name="Llama-tiny",
-    num_layers=2,
-    hidden_size=64,
-    num_heads=4,
-    num_kv_heads=2,
-    head_dim=16,
-    ffn_size=128,
-    vocab_size=256,
-)
+# options of layouts, which are combined
+COMPILED = {"compiled": True}
+SELECTIVE = {"recompute": Recompute.SELECTIVE}
+FULL = {"recompute": Recompute.FULL}
+CUDNN = {"attention_kernel": AttentionKernel.CUDNN}
+FLEX = {"attention_kernel": AttentionKernel.FLEX}
+EFFICIENT = {"attention_kernel": AttentionKernel.EFFICIENT}
+MATH = {"attention_kernel": AttentionKernel.MATH}
+FP8 = {"precision": Precision.FP8}
+ROWWISE = {**FP8, "fp8_recipe": Fp8Recipe.ROWWISE}
+ON_HOST = {"offload_activations": True}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The models and settings that are measured on one kind of device."""
-
-    models: tuple[tuple[TransformerSpec, Workload], ...]
-    space: SearchSpace
-    budget: Budget
-    settings: TrialSettings
-    quick_profile: bool
-
-
-GPU = Plan(
-    models=((ONE_B, Workload(seq_len=2048, global_batch_size=16)),),
-    space=SearchSpace(
-        micro_batch_size=(1, 2, 4, 8),
-        recompute=(Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL),
-        attention_kernel=(AttentionKernel.FLASH, AttentionKernel.CUDNN),
-        precision=(Precision.BF16, Precision.FP8),
-        compiled=(False, True),
-    ),
-    # compiling takes up to 40 s: three sweeps of 100 s measured one layout each
-    budget=Budget(num_trials=40, wall_clock_s=360.0, prune_below=0.0, min_gain=0.0),
-    settings=TrialSettings(measuring_budget_s=3.0, timeout_s=90.0, profiled_steps=0, max_repeats=0),
-    quick_profile=False,
-)
-
-CPU = Plan(
-    models=((TINY, Workload(seq_len=64, global_batch_size=4)),),
-    space=SearchSpace(
-        micro_batch_size=(1, 2),
-        recompute=(Recompute.NONE, Recompute.FULL),
-        attention_kernel=(AttentionKernel.MATH, AttentionKernel.FLASH),
-        precision=(Precision.FP32, Precision.BF16),
-    ),
-    budget=Budget(num_trials=3, wall_clock_s=300.0, prune_below=0.0, min_gain=0.0),
-    settings=TrialSettings(
-        warmup_steps=1, measured_steps=2, max_measured_steps=2, timeout_s=120.0, profiled_steps=0, max_repeats=0
-    ),
-    quick_profile=True,
+_SETTINGS = TrialSettings(
+    timeout_s=120.0, max_warmup_steps=5, max_measured_steps=12, measuring_budget_s=2.0, profiled_steps=0
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Take the profile, run the sweeps, write the files and print the tables."""
-    parser = argparse.ArgumentParser(prog="python -m research.h200_sweep", description="Profile and sweep one device.")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    """Take the profile, measure the layouts, write both files and print the step times."""
+    parser = argparse.ArgumentParser(prog="python -m research.h200_sweep", description="Profile and measure one GPU.")
     parser.add_argument("--output", type=Path, required=True, help="directory for own_h200.csv and profile.json")
-    given = parser.parse_args(arguments)
-    plan, cluster = (GPU, one_gpu()) if given.device == "cuda" else (CPU, load_cluster("cpu:1x1"))
-    given.output.mkdir(parents=True, exist_ok=True)
-    profile = profile_of(cluster, name="sweep", measured_at=time.time(), quick=plan.quick_profile)
-    (given.output / "profile.json").write_text(dumps(profile) + "\n")
-    _say(f"profile: {profile.device}, bf16 {profile.bf16_flop_per_s:.3g} FLOP/s in its best product")
-    rows: list[dict[str, Any]] = []
-    for model, workload in plan.models:
-        job = Job(model=model, cluster=profiled(cluster, profile), workload=workload)
-        trials = _swept(SweepRequest(job=job, space=plan.space, budget=plan.budget, trial=plan.settings))
-        rows += [row(job, one.layout, one.prediction, one.measurement) for one in trials if _is_told(one)]
-        write(given.output / "own_h200.csv", rows)  # after each sweep, so that an interrupted call leaves results
-        _print(job, replace(job, cluster=cluster), trials)
+    output = parser.parse_args(arguments).output
+    output.mkdir(parents=True, exist_ok=True)
+    cluster = one_gpu()
+    profile = profile_of(cluster, name="sweep", measured_at=time.time())
+    (output / "profile.json").write_text(dumps(profile) + "\n")
+    say(f"profile: {profile.device}, bf16 {profile.bf16_flop_per_s:.3g} FLOP/s in its best product")
+    with (
+        tempfile.TemporaryDirectory(prefix="autotuner-sweep-") as folder,
+        closing(LocalLauncher(Path(folder), devices=DevicePool())) as launcher,
+    ):
+        rows: list[dict[str, Any]] = []
+        for model, workload, layout in _cases():
+            by_catalog = Job(model=model, cluster=cluster, workload=workload)
+            by_profile = replace(by_catalog, cluster=profiled(cluster, profile))
+            outcome, predicted = _measured(launcher, by_catalog, layout), predict_one(layout, by_catalog)
+            found = outcome if isinstance(outcome, Measurement) else None
+            if found or (isinstance(outcome, TrialFailure) and outcome.kind == "oom"):
+                rows.append(row(by_catalog, layout, predicted, found))
+                write(output / "own_h200.csv", rows)  # after each run, so that an interrupted call leaves results
+            profiled_s = predict_one(layout, by_profile).step_time.total_s
+            said = f"{found.step_time_s:.4f} s, MFU {100 * found.mfu:.1f} %" if found else f"{outcome!r}"[:400]
+            say(
+                f"{model.name} {workload.seq_len} {layout}: {said}; predicted {predicted.step_time.total_s:.4f} s by "
+                f"the catalog, {profiled_s:.4f} s by the profile"
+            )
+
+
+def _measured(launcher: LocalLauncher, job: Job, layout: Layout) -> Outcome:
+    spec = TrialSpec(
+        trial_id="alone",
+        model=job.model,
+        workload=job.workload,
+        layout=layout,
+        device="cuda",
+        settings=_SETTINGS,
+        reference_flop_per_s=job.cluster.accelerator.bf16_flop_per_s,
+    )
+    return launcher.run(spec, Patient())
+
+
+def _cases() -> Iterator[tuple[TransformerSpec, Workload, Layout]]:
+    """Yield what is measured, the most telling first."""
+    short, long = Workload(seq_len=2048, global_batch_size=16), Workload(seq_len=8192, global_batch_size=4)
+    flash = {"attention_kernel": AttentionKernel.FLASH}
+    fp8, rowwise = {**CUDNN, **FP8}, {**CUDNN, **ROWWISE}
+    of_one_b: tuple[dict[str, Any], ...] = (
+        {**CUDNN, **COMPILED},
+        {**fp8, **COMPILED},
+        CUDNN,
+        flash,
+        {**CUDNN, **SELECTIVE},
+        {**CUDNN, **FULL},
+        {**CUDNN, "micro_batch_size": 1},
+        {**CUDNN, "micro_batch_size": 8},
+        fp8,
+        rowwise,
+        {**CUDNN, "optimizer_kernel": OptimizerKernel.FOREACH},
+        {**CUDNN, **ON_HOST},
+        {**CUDNN, "fused_norm": True},
+        FLEX,
+        {**MATH, "micro_batch_size": 1},
+        {**CUDNN, "micro_batch_size": 16},
+        {**CUDNN, **COMPILED, **SELECTIVE},
+        {**rowwise, **COMPILED},
+        {**CUDNN, **COMPILED, **FULL},
+        {**flash, **COMPILED},
+    )
+    for options in of_one_b:
+        yield ONE_B, short, _bf16(**{"micro_batch_size": 4, **options})
+    sparse = replace(
+        ONE_B, name="Llama-MoE", experts=MixtureOfExperts(num_experts=8, experts_per_token=2, expert_ffn_size=4096)
+    )
+    yield sparse, short, _bf16(micro_batch_size=4, **CUDNN)
+    yield ONE_B, long, _bf16(**COMPILED, **CUDNN)
+    yield ONE_B, long, _bf16(**flash)
+    yield THREE_B, Workload(seq_len=4096, global_batch_size=8), _bf16(micro_batch_size=2, **COMPILED, **CUDNN)
+    yield THREE_B, Workload(seq_len=4096, global_batch_size=8), _bf16(micro_batch_size=2, **FULL, **CUDNN)
+
+
+def _bf16(**options: Any) -> Layout:
+    return Layout(**{"precision": Precision.BF16, **options})
 
 
 def one_gpu() -> Cluster:
     """Return the first GPU of this machine as a cluster."""
     return replace(detect_cluster(), name="one", accelerators_per_node=1)
-
-
-def _swept(request: SweepRequest) -> list[Trial]:
-    """Run one sweep as the service does, and return all its trials."""
-    with tempfile.TemporaryDirectory(prefix="autotuner-sweep-") as folder:
-        settings = Settings(num_workers=0, log_level="warning", work_dir=Path(folder))
-        application = build(settings, store=memory_store())
-        try:
-            return _run(application, request)
-        finally:
-            application.close()
-
-
-def _run(application: App, request: SweepRequest) -> list[Trial]:
-    sweep, _ = application.start(request)
-    store = application.store
-    kinds, lease_s = {"sweep": sweep_kind(store, application.launcher)}, application.settings.lease_s
-    Worker(
-        store.runs, kinds, application.clock, owner="research", lease_s=lease_s, shutdown=threading.Event()
-    ).run_once()
-    trials, _ = store.list_trials(sweep.id, page=Page(limit=_LARGEST_PAGE))
-    return list(trials)
-
-
-def _is_told(trial: Trial) -> bool:
-    """Return True if the trial was measured or ran out of memory, since other outcomes say nothing about the layout."""
-    return trial.measurement is not None or (trial.failure is not None and trial.failure.kind == "oom")
 
 
 def row(job: Job, layout: Layout, predicted: Prediction, found: Measurement | None) -> dict[str, Any]:
@@ -232,47 +224,6 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-
-
-def _print(job: Job, by_catalog: Job, trials: Sequence[Trial]) -> None:
-    """Print each trial, the best first: measured, predicted with the profile, predicted with the catalog."""
-    _say(f"\n{job.model.name}, {job.workload.global_batch_size} sequences of {job.workload.seq_len}")
-    ranked = sorted(_measured(trials), key=lambda pair: pair[1].step_time_s)
-    _say(f"{'layout':60} {'MFU':>7} {'step':>9} {'by profile':>11} {'by catalog':>11} {'memory':>9}")
-    for trial, found in ranked:
-        catalog_s = _predicted_s(by_catalog, trial)
-        _say(
-            f"{trial.layout!s:60} {100 * found.mfu:6.1f}% {found.step_time_s:8.4f}s"
-            f" {trial.prediction.step_time.total_s:10.4f}s {catalog_s:10.4f}s {max(found.peak_bytes) / 1e9:7.2f}GB"
-        )
-    for trial in trials:
-        if trial.state != TrialState.COMPLETE:
-            why = f"{trial.failure.kind}: {trial.failure.message}" if trial.failure else trial.state.value
-            _say(f"{trial.layout!s:60} {why}")
-    if ranked:
-        _say(f"best MFU {100 * max(found.mfu for _, found in ranked):.1f} %; median error of the step time:")
-        for words, times in (
-            ("by the profile", [t.prediction.step_time.total_s for t, _ in ranked]),
-            ("by the catalog", [_predicted_s(by_catalog, t) for t, _ in ranked]),
-        ):
-            errors = [abs(s / found.step_time_s - 1) for s, (_, found) in zip(times, ranked, strict=True)]
-            _say(f"  {words}: {100 * statistics.median(errors):.1f} %")
-
-
-def _measured(trials: Sequence[Trial]) -> Iterator[tuple[Trial, Measurement]]:
-    for trial in trials:
-        if trial.measurement is not None:
-            yield trial, trial.measurement
-
-
-def _predicted_s(job: Job, trial: Trial) -> float:
-    assert not reasons(trial.layout, job, RULES), "the catalog's device runs what the profiled one ran"
-    return predict_one(trial.layout, job).step_time.total_s
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from autotuner.launch.devices import DevicePool
 from autotuner.launch.local import LocalLauncher
 from autotuner.report.trial_facts import certainty
 from autotuner.report.words import percent
+from research import say
 
 
 class Patient:
@@ -73,7 +74,7 @@ def main() -> None:
         closing(LocalLauncher(Path(folder), devices=DevicePool.of_this_machine())) as launcher,
     ):
         for layout in _LAYOUTS:
-            _say(f"{layout}: {_spread([_measured(launcher, _spec(layout, settings)) for _ in range(num_runs)])}")
+            say(f"{layout}: {_spread([_measured(launcher, _spec(layout, settings)) for _ in range(num_runs)])}")
 
 
 def _spec(layout: Layout, settings: TrialSettings) -> TrialSpec:
@@ -97,7 +98,7 @@ def _measured(launcher: LocalLauncher, spec: TrialSpec) -> Measurement:
     assert isinstance(outcome, Measurement), outcome
     step = f"{format_seconds(outcome.step_time_s)} {certainty(outcome)}"
     steps, foreign = f"{outcome.num_steps} steps after {outcome.num_warmup_steps}", percent(outcome.foreign_cpu_share)
-    _say(f"  step {step}, {steps}, others used {foreign} of the machine")
+    say(f"  step {step}, {steps}, others used {foreign} of the machine")
     return outcome
 
 
@@ -112,10 +113,6 @@ def _spread(measured: list[Measurement]) -> str:
         f"{len(measured)} medians with a standard deviation of {100 * deviation:.1f} % and a range of "
         f"{100 * extent:.1f} %; {held} of their intervals hold the middle one"
     )
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201  # a benchmark prints its result
 
 
 if __name__ == "__main__":

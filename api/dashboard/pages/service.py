@@ -143,7 +143,7 @@ class _TokenForm(BaseModel):
     name: _Text = ""
     """Name of the person or the program that will use the token."""
     scope: _Text = ""
-    """What the token allows; empty: ``run``."""
+    """Scope of the token; empty: ``run``."""
     days: _Text = ""
     """Days until the token expires; empty: it never expires."""
     unfinished_sweeps: _Text = ""
