@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from autotuner.search.planning.plan import PlanRun
     from autotuner.search.predicted_ranking import PredictedLayout
     from autotuner.search.results.reached import RankedTrial
+    from autotuner.search.support import Support
 
 T = TypeVar("T")
 
@@ -65,11 +66,12 @@ class Answer(Generic[T]):
 
     def _repr_html_(self) -> str:
         from autotuner.report.drawing import element
+        from autotuner.report.file import without_links
         from autotuner.report.html import Html
 
         html = Html()
         inside = element("h4", self.report.headline) + html.facts(self.report) + html.sections(self.report)
-        return str(element("style", _STYLE) + element("div", inside, class_="autotuner"))
+        return without_links(element("style", _STYLE) + element("div", inside, class_="autotuner"))
 
     def to_dict(self) -> Any:
         """Return the answer as JSON data: dictionaries, lists, texts and numbers."""
@@ -390,6 +392,32 @@ class Client:
         found = backtest(read_table(Path(table)), num_seeds=seeds, num_given=calibrate)
         return Answer(found, backtest_report(found))
 
+    def support(
+        self, model: str | None = None, accelerator: str | None = None, *, stack: str | None = None
+    ) -> Answer[Support]:
+        """Show what is measured, borrowed and assumed in predictions, by accelerator and training software.
+
+        With an accelerator and a stack, the answer has the details of this pair.
+
+        Args:
+            model: Name of a model, to count only runs of its kind; None: all kinds of models.
+            accelerator: Name or alias of an accelerator of the catalog; None: all accelerators.
+            stack: Name of a software stack of the catalog; None: all stacks.
+
+        Raises:
+            NotFound: Nothing has that name; the message names the most similar one.
+
+        >>> import autotuner
+        >>> answer = autotuner.support("llama-3-8b", "h100", stack="nemo")
+        >>> [(pair.accelerator, pair.level.value) for pair in answer.value.pairs]
+        [('h100-sxm', 'measured')]
+        """
+        from autotuner.report.support import support_report
+
+        asked = {"model": model, "accelerator": accelerator, "stack": stack}
+        found = self._ask(None, lambda door: door.read_support(**asked), lambda remote: remote.read_support(**asked))
+        return Answer(found, support_report(found))
+
     # ------------------------------------------------------------------ connections
     def __enter__(self) -> Client:
         return self
@@ -415,7 +443,7 @@ def connect(url: str, token: str | None = None) -> Client:
 
 _HERE = Client()
 predict, explain, export, import_script = _HERE.predict, _HERE.explain, _HERE.export, _HERE.import_script
-plan, sweep, backtest = _HERE.plan, _HERE.sweep, _HERE.backtest
+plan, sweep, backtest, support = _HERE.plan, _HERE.sweep, _HERE.backtest, _HERE.support
 
 
 # ---------------------------------------------------------------- documents and frames

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
+from autotuner.catalog.kernels import BorrowedConstant
 from autotuner.client import Client
 from autotuner.connections import connect
 from autotuner.core import documents
@@ -23,6 +24,7 @@ from autotuner.core.sweep_requests import GateCreate, SweepCreate
 from autotuner.door import Autotuner
 from autotuner.remote import Remote
 from autotuner.search.predicted_ranking import PredictedLayout
+from autotuner.search.support import PairSupport, SupportLevel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,6 +98,31 @@ class CatalogAnswer:
     """A cluster is an accelerator and a number of them, such as ``h100-sxm:64``."""
     models: list[str]
     stacks: list[str]
+
+
+@dataclass(frozen=True)
+class SupportRow:
+    """One accelerator with one training software in the answer of the tool ``support``."""
+
+    accelerator: str
+    stack: str
+    level: str
+    """``measured``, ``borrowed`` (only runs of other stacks, models or accelerators) or ``assumed`` (no run)."""
+    num_runs: int
+    """Number of measured runs that predictions were compared with."""
+
+
+@dataclass(frozen=True)
+class SupportAnswer:
+    """The answer of the tool ``support``: what of predictions was compared with measured runs."""
+
+    summary: str
+    pairs: list[SupportRow]
+    """The asked pairs; with a question for all, only pairs that are not assumed."""
+    borrowed: list[str]
+    """Constants and options that were measured only elsewhere; empty unless one pair was asked for."""
+    assumed: list[str]
+    """Constants and options that were never measured; empty unless one pair was asked for."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +262,29 @@ def _questions(client: Client) -> Sequence[Callable[..., Any]]:
             [one.name for one in door.list_stacks().items],
         )
 
-    return predict, explain, export, import_script, plan, catalog
+    def support(model: str = "", accelerator: str = "", stack: str = "") -> SupportAnswer:
+        """Show what of predictions is measured, borrowed and assumed, by accelerator and training software.
+
+        Empty means all. With an accelerator and a stack, the answer names what is borrowed and assumed.
+        """
+        answer = client.support(model or None, accelerator or None, stack=stack or None)
+        found, details = answer.value, answer.value.details
+        return SupportAnswer(
+            summary=answer.report.headline,
+            pairs=[_pair(one) for one in found.pairs if details or one.level != SupportLevel.ASSUMED],
+            borrowed=[*map(_constant, details.borrowed), *details.borrowed_choices] if details else [],
+            assumed=[*map(_constant, details.assumed), *details.assumed_choices] if details else [],
+        )
+
+    return predict, explain, export, import_script, plan, catalog, support
+
+
+def _pair(found: PairSupport) -> SupportRow:
+    return SupportRow(found.accelerator, found.stack, found.level.value, sum(one.runs for one in found.measured))
+
+
+def _constant(one: BorrowedConstant) -> str:
+    return f"{one.constant}: {one.origin}"
 
 
 def _row(found: PredictedLayout) -> LayoutRow:

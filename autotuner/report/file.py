@@ -37,6 +37,11 @@ main > h2 {{ margin-top: var(--s7); padding-top: var(--s4); border-top: 1px soli
 """
 
 
+def without_links(markup: str) -> str:
+    """Return HTML with the texts of its links in the place of the links."""
+    return _LINKS.sub("", markup)
+
+
 def html_file(title: str, reports: Sequence[Report], *, data: Any, style: str, url: str | None) -> str:
     """Return a self-contained HTML page: reports with their charts, the style sheet, and the data of the answer.
 
@@ -54,6 +59,6 @@ def html_file(title: str, reports: Sequence[Report], *, data: Any, style: str, u
         for report in reports
     )
     if url is None:
-        inside = _LINKS.sub("", inside)
+        inside = without_links(inside)
     written = json.dumps(data).replace("<", "\\u003c")  # no text may end the element
     return _FRAME.format(title=escape(title), style=style, inside=inside, data=written)

@@ -42,7 +42,7 @@ def test_an_agent_starts_the_command_and_gets_typed_answers_to_questions() -> No
         return {tool.name for tool in tools}, await client.call_tool("predict", JOB | {"limit": 2})
 
     names, found = asked(command, ask)
-    assert names == {"predict", "explain", "export", "import_script", "plan", "catalog"}
+    assert names == {"predict", "explain", "export", "import_script", "plan", "catalog", "support"}
     first, second = found.structured_content["layouts"]
     assert first["mfu"] >= second["mfu"] > 0.3
     assert 0 < first["peak_memory_gb"] < 80
@@ -60,6 +60,19 @@ def test_layouts_go_from_tool_to_tool_in_words() -> None:
     )
     assert "h100-sxm" in planned["result"]
     assert "h100-sxm" in told(tools, "catalog")["accelerators"]
+
+
+def test_support_lists_known_pairs_and_for_one_pair_what_is_borrowed_and_assumed() -> None:
+    tools = server()
+    every = told(tools, "support", model="llama-3-8b")
+    assert {one["level"] for one in every["pairs"]} == {"measured", "borrowed"}
+    assert every["borrowed"] == []
+    one = told(tools, "support", accelerator="mi300x", stack="nemo")
+    assert [(pair["accelerator"], pair["level"], pair["num_runs"]) for pair in one["pairs"]] == [
+        ("mi300x", "assumed", 0)
+    ]
+    assert "clock: assumed, as on H100" in one["assumed"]
+    assert "did you mean 'mi300x'" in told(tools, "support", accelerator="mi300")
 
 
 def test_a_refusal_names_the_value_and_the_nearest_legal_one() -> None:

@@ -120,6 +120,20 @@ def test_a_service_answers_as_this_process_does(answer: client.Predictions) -> N
         )
 
 
+def test_support_is_the_same_here_and_at_a_service_and_has_no_links_in_a_notebook() -> None:
+    here = autotuner.support("llama-3-8b", "h100", stack="nemo")
+    assert here.value.details is not None
+    every = autotuner.support()
+    assert "<table" in every._repr_html_()
+    assert "<a " not in every._repr_html_()
+    with serve(app_on(memory_store())) as address:
+        service = autotuner.connect(address)
+        assert service.support("llama-3-8b", "h100", stack="nemo").to_dict() == here.to_dict()
+        assert service.support().value == every.value
+        with pytest.raises(ServiceError, match="did you mean 'h100'"):
+            service.support(accelerator="h1000")
+
+
 def test_a_service_is_shown_the_token_that_was_given() -> None:
     app = app_on(memory_store(), login="tokens")
     token = app.tokens.add("ada", Scope.RUN)[1]
