@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from autotuner.remote import Remote
     from autotuner.search.planning.plan import PlanRun
     from autotuner.search.planning.request import PlanRequest
+
+_LOG = logging.getLogger("autotuner")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -129,6 +132,7 @@ def _with_store() -> Autotuner:
     from autotuner.store.sql import open_store
 
     settings = Settings()
+    _LOG.info("open the database %s", settings.database_address)
     migrate_if_embedded(settings.database_url)
     return Autotuner(stored_names=None, open_store=lambda: open_store(settings.database_url))
 
@@ -170,6 +174,7 @@ def connect(
     else:
         import httpx
 
+        _LOG.info("ask the service at %s", server)
         with httpx.Client(base_url=server, timeout=_TIMEOUT_S, headers=_authorization(token)) as http:
             _greet(http, server)
             yield Remote(server, http=http)

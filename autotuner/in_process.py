@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterable, Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -16,6 +17,8 @@ from autotuner.host.signals import terminable
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate_if_embedded
+
+_LOG = logging.getLogger("autotuner")
 
 _URL = "http://localhost"
 """Placeholder for the address in requests; no server listens there."""
@@ -36,12 +39,13 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
     """
     settings = Settings(
         num_workers=num_workers,
-        log_level="warning",
+        log_level="error" if _LOG.level >= logging.ERROR else "warning",
         starts_retunes=False,  # this process ends soon
         login="none",  # a user with access to the database needs no token
         asides=0,  # no other caller waits
         request_s=_A_DAY_S,  # the user ends a slow command
     )
+    _LOG.info("start a service in this process, with %s", settings.database_address if keep else "no database")
     application = _application(settings, keep=keep)
     with terminable(), start_blocking_portal() as portal:
         application.background.start()

@@ -6,6 +6,7 @@ docs/reference/rest.md describes the operations.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -87,6 +88,8 @@ from autotuner.search.sampler.learnt_factors import Lesson
 from autotuner.search.support import Support
 from autotuner.search.upkeep.retune import TrendPoint
 from autotuner.store.options import SweepColumn, TrialFilter
+
+_LOG = logging.getLogger("autotuner")
 
 PREFIX = "/api/v1"
 
@@ -221,6 +224,8 @@ class Remote:
         self.url: str | None = url.rstrip("/")
         """Address of the service and its pages; None if the service runs in this process, where no browser reaches
         it."""
+        self._noted = set[str]()
+        """Requests that are in the log; equal requests are logged for debugging only."""
         self._http = http or httpx.Client(timeout=_TIMEOUT_S)
         self._http.base_url = httpx.URL(url)
         if token is not None:
@@ -287,6 +292,7 @@ class Remote:
         params: Mapping[str, object] = MappingProxyType({}),
     ) -> T:
         """Send a request without values that are None, and return the answer."""
+        began_at = time.monotonic()
         try:
             response = self._http.request(
                 method,
@@ -299,6 +305,10 @@ class Remote:
             raise StoreUnavailable(
                 f"the service at {self.url} no longer answers ({error}); check that it runs"
             ) from error
+        line = f"{method} {PREFIX}{path}: {response.status_code}"
+        level = logging.DEBUG if line in self._noted else logging.INFO  # a followed run is read twice a second
+        _LOG.log(level, "%s in %.2f s", line, time.monotonic() - began_at)
+        self._noted.add(line)
         return read_answer(response, answer)
 
     def _get(self, path: str, answer: type[T], **params: object) -> T:

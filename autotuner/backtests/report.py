@@ -306,7 +306,13 @@ class BacktestReport:
         return asdict(self)
 
 
-def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> BacktestReport:
+def backtest(
+    table: Table,
+    *,
+    num_seeds: int = 20,
+    num_given: int = 0,
+    hear: Callable[[int, int], None] = lambda done, known: None,
+) -> BacktestReport:
     """Compare predictions and simulated searches with the measured runs in a table, job by job.
 
     Args:
@@ -314,9 +320,11 @@ def backtest(table: Table, *, num_seeds: int = 20, num_given: int = 0) -> Backte
         num_seeds: Number of simulated searches for each job and sampler.
         num_given: Number of measured runs on each job's cluster from which the model learns first. They are runs of the
             job itself, which are then left out of the comparison. For a job with few runs, they are runs of other jobs.
+        hear: Function that is called before each job, with the number of jobs done and the number of all jobs.
     """
-    judgements = []
+    judgements = list[Judgement]()
     for sheet in table.sheets:
+        hear(len(judgements), len(table.sheets))
         others = [
             other for other in table.sheets if other is not sheet and kind_of_cluster(other) == kind_of_cluster(sheet)
         ]

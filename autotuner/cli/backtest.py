@@ -39,17 +39,17 @@ def backtest(
     from autotuner.backtests.measured_table import read_table
     from autotuner.backtests.report import backtest as run_backtest
     from autotuner.backtests.slow_links import read_iteration_table
+    from autotuner.cli.console import progress
     from autotuner.report.backtest import backtest_report
-    from autotuner.service.observing import configure_logs, silence_optuna
-    from autotuner.service.settings import Settings
+    from autotuner.service.observing import silence_optuna
 
-    configure_logs(Settings().log_level)
     silence_optuna()
     iterations = read_iteration_table(table)
     if iterations is not None:
         _judge_slow_links(iterations, calibrate, as_json=as_json)
         return
-    found = run_backtest(read_table(table), num_seeds=seeds, num_given=calibrate)
+    with progress("predicting the measured jobs") as bar:
+        found = run_backtest(read_table(table), num_seeds=seeds, num_given=calibrate, hear=bar.count)
     _print(found.to_dict(), backtest_report(found), as_json=as_json)
     if not found.all.rows_used:
         raise typer.Exit(6)
@@ -71,6 +71,7 @@ def _print(document: dict[str, Any], report: Report, *, as_json: bool) -> None:
 def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -> None:
     """Print how much the predicted times of iterations over slow links differ from those of the table."""
     from autotuner.backtests.slow_links import judge_iterations
+    from autotuner.cli.console import progress
     from autotuner.core.errors import InvalidInput
     from autotuner.report.backtest import slow_links_report
 
@@ -82,7 +83,8 @@ def _judge_slow_links(table: IterationTable, calibrate: int, *, as_json: bool) -
             "its iterations without slow links",
             0,
         )
-    found = judge_iterations(table)
+    with progress("predicting the measured iterations"):
+        found = judge_iterations(table)
     _print(found.to_dict(), slow_links_report(found), as_json=as_json)
     if not found.all.rows_used:
         raise typer.Exit(6)

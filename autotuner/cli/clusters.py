@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from autotuner.catalog.topology.reading import TopologyRequest
-from autotuner.cli.console import PlainConsole, console, print_json, show, tell
+from autotuner.cli.console import console, notes, open_service, print_json, progress, show, tell
 from autotuner.cli.files import read_object, read_text
 from autotuner.cli.flags import SELDOM, Json, Server, Wait, flags
-from autotuner.connections import connect
 from autotuner.core.cluster_check import CheckRequest, CheckRun
 from autotuner.core.codec import to_plain
 from autotuner.core.documents import read, write
@@ -101,7 +100,7 @@ def add(
     }
     document = {} if file is None else read_object(file, "cluster")
     document |= {key: value for key, value in said.items() if value is not None}
-    with connect(server) as service:
+    with open_service(server) as service:
         saved = service.save_cluster(name, _with_topology(service, document, topology or []))
         show(saved, cluster_added, as_json=as_json)
 
@@ -133,7 +132,7 @@ def topology_(
     from autotuner.report.cluster import topology_report
 
     body = {"files": [read_text(each, "topology") for each in files]}
-    with connect(server, keep=False) as service:
+    with open_service(server, keep=False) as service:
         asked = body if cluster_ is None else body | {"cluster": described(cluster_, "--cluster", read_text)}
         show(service.read_topology(read(TopologyRequest, asked)), topology_report, as_json=as_json)
 
@@ -163,7 +162,7 @@ def list_(server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.report.cluster import clusters_report
 
-    with connect(server) as service:
+    with open_service(server) as service:
         found = service.list_clusters()
         names = [] if as_json else [each.name for each in found.items]
         checks = {name: last for name in names if (last := _last_check(service, name))}
@@ -181,7 +180,7 @@ def show_(name: _Name, server: Server = None, as_json: Json = False) -> None:
     """
     from autotuner.report.cluster import cluster_report
 
-    with connect(server) as service:
+    with open_service(server) as service:
         links = service.list_links(name)  # first, because only stored clusters have links
         found, check = service.read_cluster(name), _last_check(service, name)
     answer = {"cluster": found, "links": links, "check": check}
@@ -223,7 +222,7 @@ def check(
     from autotuner.cli.follow import follow_check
     from autotuner.report.cluster import check_queued
 
-    with connect(server, runs_checks=wait or cancel) as service:
+    with open_service(server, runs_checks=wait or cancel) as service:
         found = _running(service, name)
         if cancel and found is None:
             console().print(f"no check of {name} is running")
@@ -233,7 +232,8 @@ def check(
         if cancel:
             found = service.cancel_run(CheckRun, found.id)
         if wait or cancel:
-            found = follow_check(service, found.id, PlainConsole(stderr=True, quiet=as_json))
+            with progress(f"checking {name}"):
+                found = follow_check(service, found.id, notes(quiet=as_json))
     if not wait and not cancel:
         show(found, check_queued, as_json=as_json)
     elif as_json:

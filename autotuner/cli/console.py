@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
 from rich.segment import Segment
 from rich.text import Text
 
 from autotuner.core import documents
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from autotuner.remote import Remote
     from autotuner.report.report import Report
 
@@ -88,14 +91,93 @@ def show(answer: T, report_of: Callable[[T], Report], *, as_json: bool = False, 
         console().print(render(report_of(answer)))
 
 
-@contextmanager
-def status(text: str) -> Iterator[Callable[[str], None]]:
-    """Show a text with a moving spinner while the block runs, if standard error is a terminal.
+# ---------------------------------------------------------------- standard error
+_LOG = logging.getLogger("autotuner")
+"""Logger whose level --quiet and --verbose set."""
 
-    The block gets a function that replaces the text.
+_PATIENCE_S = 0.5
+"""Seconds of work before a bar appears. A command needs about half a second before its work begins."""
+
+
+def notes(*, quiet: bool = False) -> Console:
+    """Return a console for notes on standard error, beside the answer on standard output.
+
+    It prints nothing with --quiet, or if ``quiet`` is True.
     """
-    with PlainConsole(stderr=True, highlight=False).status(escape(text)) as line:
-        yield lambda other: line.update(escape(other))
+    return PlainConsole(stderr=True, quiet=quiet or _LOG.level >= logging.ERROR)
+
+
+def is_watched(console: Console) -> bool:
+    """Return True if somebody sees the notes of this console at a terminal, so that they may move."""
+    return console.is_interactive and console.file.isatty() and not console.quiet
+
+
+class LogLines(logging.Handler):
+    """Prints the notes of --verbose on standard error, with control characters as visible text."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one note."""
+        notes().print(Text(record.getMessage(), style="dim"), soft_wrap=True)
+
+
+class Bar:
+    """A bar that shows the progress of a command's work; it does nothing if nobody watches."""
+
+    def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
+        self._progress = progress
+        self._task = task
+
+    def say(self, text: str) -> None:
+        """Show a text before the bar."""
+        self._update(description=text)
+
+    def count(self, done: int, known: int) -> None:
+        """Show the number of finished pieces of work, and the number of all pieces known so far."""
+        self._update(completed=done, total=known, count=f"{done} of {known}")
+
+    def _update(self, **shown: Any) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, **shown)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[Bar]:
+    """Show a text, a bar and the time on standard error while the block runs, and remove them at its end.
+
+    They appear only on a terminal, without --quiet, and if the block takes more than half a second. The bar moves to
+    and fro until the block counts its work.
+    """
+    console = notes()
+    if not is_watched(console):
+        yield Bar()
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[count]}"))
+    # the answer goes to standard output, which may be no terminal
+    bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, redirect_stdout=False)
+    task = bar.add_task(text, total=None, count="")
+    start = Timer(_PATIENCE_S, bar.start)
+    start.daemon = True
+    start.start()
+    try:
+        yield Bar(bar, task)
+    finally:
+        start.cancel()
+        start.join()
+        bar.stop()
+
+
+# ---------------------------------------------------------------- services
+@contextmanager
+def open_service(server: str | None, **options: Any) -> Iterator[Remote]:
+    """Connect to a service as ``autotuner.connections.connect`` does, and show progress until it answers."""
+    from autotuner.connections import connect
+
+    with ExitStack() as stack:
+        with progress("connecting" if server else "starting the service in this process"):
+            found = stack.enter_context(connect(server, **options))
+        yield found
 
 
 def tell(
@@ -115,7 +197,7 @@ def tell(
         as_json: Print the answer as JSON instead of the report.
         keep: See ``connect``.
     """
-    from autotuner.connections import connect
-
-    with connect(server, keep=keep) as service:
-        show(read(service), report_of, as_json=as_json)
+    with open_service(server, keep=keep) as asked:
+        with progress("waiting for the service"):
+            found = read(asked)
+        show(found, report_of, as_json=as_json)

@@ -85,26 +85,25 @@ def _database() -> Finding:
     from autotuner.store.schema import migrate_if_embedded
     from autotuner.store.sql import open_store
 
-    url = Settings().database_url
+    settings = Settings()
     try:
-        migrate_if_embedded(url)
-        store = open_store(url)
+        migrate_if_embedded(settings.database_url)
+        store = open_store(settings.database_url)
         try:
             revision = store.check()
         finally:
             store.close()
     except AutotunerError as error:
         return Finding("database", "broken", str(error), "autotuner migrate, or set AUTOTUNER_DATABASE_URL")
-    where = url.rpartition("@")[2]  # without a password
-    return Finding("database", "works", f"{where}, schema revision {revision}")
+    return Finding("database", "works", f"{settings.database_address}, schema revision {revision}")
 
 
 def _engines(server: str | None) -> Iterator[Finding]:
     """Yield the engines of this machine or of a service, and the service itself first."""
-    from autotuner.connections import connect
+    from autotuner.cli.console import open_service
 
     try:
-        with connect(server, keep=False) as service:
+        with open_service(server, keep=False) as service:
             engines = service.list_engines().items
     except AutotunerError as error:
         yield Finding("service", "broken", str(error), "autotuner serve, or set AUTOTUNER_TOKEN")

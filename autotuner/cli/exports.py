@@ -14,11 +14,11 @@ import typer
 
 from autotuner.catalog.models import load_model, models
 from autotuner.catalog.named import cluster_described
-from autotuner.cli.console import PlainConsole, console, print_json, show
+from autotuner.cli.console import console, notes, open_service, print_json, progress, show
 from autotuner.cli.files import read_open, read_text, write_text
 from autotuner.cli.flags import SELDOM, Json, Server, flags
 from autotuner.cli.folder import SaveDir, files_of, save_of_job, save_of_trial
-from autotuner.connections import answering, ask, connect, is_stored_cluster
+from autotuner.connections import answering, ask, is_stored_cluster
 from autotuner.core import documents
 from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.codec import to_plain
@@ -67,7 +67,7 @@ def export(
     Example: autotuner export sw-k3v7q2mxn5-0003 --format megatron-lm
     """
     if request is None:
-        with connect(server) as client:
+        with open_service(server) as client:
             found = client.export_trial(
                 layout,
                 format=documents.read(ExportFormat, format, "format"),
@@ -76,7 +76,7 @@ def export(
     else:
         found = ask(request, server, lambda door: door.export(request), lambda remote: remote.export_layout(request))
     if save_dir is not None and request is None:
-        with connect(server) as client:
+        with open_service(server) as client:
             save_of_trial(save_dir, client, layout, format=found.format)
     elif save_dir is not None and request is not None:
         save_of_job(
@@ -110,8 +110,7 @@ def _print(export: Export, written: list[Path]) -> None:
 
     text = "".join(f"{path}\n" for path in written) or export.text
     typer.echo(text, nl=not text.endswith("\n"))
-    notes = render(export_report(export, has_text=False))
-    PlainConsole(stderr=True, highlight=False).print(notes, soft_wrap=True)
+    notes().print(render(export_report(export, has_text=False)), highlight=False, soft_wrap=True)
 
 
 # ---------------------------------------------------------------- import
@@ -206,7 +205,8 @@ def import_(
         texts = _texts(read, {name: str(text) for name, text in given.items() if text})
         if not as_json:
             show(read, import_report)
-        compared = client.predict(_request(read, texts)) if cluster else None
+        with progress("predicting layouts"):
+            compared = client.predict(_request(read, texts)) if cluster else None
     if save_dir is not None:
         request = _request(read, texts)
         save_of_job(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotuner.cli.complete import completing
-from autotuner.cli.console import console, show, tell
+from autotuner.cli.console import console, open_service, progress, show, tell
 from autotuner.cli.flags import Json, Server
-from autotuner.connections import answering, connect
+from autotuner.connections import answering
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
@@ -76,7 +76,7 @@ def support(
     """
     from autotuner.report.support import support_report
 
-    with answering(server, opens_store=False) as asked:
+    with answering(server, opens_store=False) as asked, progress("comparing with measured runs"):
         found = asked.read_support(model=model, accelerator=accelerator, stack=stack)
     show(found, support_report, as_json=as_json)
 
@@ -152,7 +152,7 @@ def audit(
     """
     from autotuner.report.service import audit_report
 
-    with connect(server) as service:
+    with open_service(server) as service:
         found = service.read_audit(caller=caller, limit=limit)
     show(found, lambda _: audit_report(found, caller or ""), as_json=as_json)
 
@@ -197,8 +197,9 @@ def profile(
         )
 
     settings = Settings(num_workers=0, log_level="warning")
-    migrate_if_embedded(settings.database_url)
-    application = build(settings)
+    with progress("opening the database"):
+        migrate_if_embedded(settings.database_url)
+        application = build(settings)
     try:
         profiles = list(application.store.descriptions.stored(DeviceProfile).items)
         if not shows:
@@ -207,7 +208,8 @@ def profile(
             if keep and known:
                 profiles = [known]
             else:
-                profiles = [_taken(known, name, at=application.clock.now(), quick=quick, links=links)]
+                with progress("measuring this machine"):
+                    profiles = [_taken(known, name, at=application.clock.now(), quick=quick, links=links)]
                 application.store.descriptions.save(profiles[0])
     finally:
         application.close()

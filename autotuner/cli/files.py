@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, TextIO
 
 from autotuner.core.codec import parse_object
 from autotuner.core.errors import InvalidInput
+
+_LOG = logging.getLogger("autotuner")
 
 MAX_CHARACTERS = 2_000_000
 """Maximum size of a file in characters, because a service accepts no longer body."""
@@ -46,6 +49,7 @@ def read_open(file: TextIO, path: str, field: str) -> str:
     text = file.read(MAX_CHARACTERS + 1)
     if len(text) > MAX_CHARACTERS:
         raise InvalidInput(field, path, f"has more than {MAX_CHARACTERS:,} characters, the most that can be read")
+    _LOG.info("read %s, %d characters", path, len(text))
     return text
 
 
@@ -71,5 +75,6 @@ def write_text(path: Path, text: str, option: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        _LOG.info("wrote %s, %d characters", path, len(text))
     except OSError as error:
         raise InvalidInput(option, str(path), f"cannot be written: {error.strerror}") from error

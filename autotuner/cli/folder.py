@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from autotuner.cli.console import notes, progress
 from autotuner.cli.files import write_text
 from autotuner.connections import answering, may_name_stored
 from autotuner.core import documents
@@ -57,6 +58,13 @@ def save(folder: Path, one: Saved) -> None:
     Raises:
         InvalidInput: A file cannot be written.
     """
+    with progress("writing the folder"):
+        _write(folder, one)
+    said = f"{folder} has the layout, scripts and what was predicted; its README.md says how to start."
+    notes().print(said, highlight=False, soft_wrap=True)
+
+
+def _write(folder: Path, one: Saved) -> None:
     from autotuner.report.markdown import markdown
 
     texts = {"layout.json": json.dumps(to_plain(one.layout), indent=2) + "\n"}
@@ -74,7 +82,6 @@ def save(folder: Path, one: Saved) -> None:
     texts["README.md"] = "\n".join(_readme(one, starts, exports)) + "\n"
     for file, text in texts.items():
         write_text(folder / file, text, _OPTION)
-    typer.echo(f"{folder} has the layout, scripts and what was predicted; its README.md says how to start.", err=True)
 
 
 def files_of(export: Export) -> dict[str, str]:

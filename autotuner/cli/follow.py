@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 
+from autotuner.cli.console import is_watched
 from autotuner.connections import patiently, whole
 from autotuner.core import documents
 from autotuner.core.cluster_check import CheckRun
@@ -47,7 +48,7 @@ def follow(client: Remote, sweep_id: str, console: Console, *, after: int = 0) -
         after: Show only events with a number above this one.
     """
     watch = _Watch(client, sweep_id, after)
-    return _live(watch, console) if console.is_terminal else _lines(watch, client.url, console)
+    return _live(watch, console) if is_watched(console) else _lines(watch, client.url, console)
 
 
 def _live(watch: _Watch, console: Console) -> SweepStanding:

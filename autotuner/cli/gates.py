@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.console import PlainConsole, show, status
+from autotuner.cli.console import notes, open_service, progress, show
 from autotuner.cli.files import read_text, write_text
 from autotuner.cli.flags import Json, Server, flags
-from autotuner.connections import connect, door_for, patiently
+from autotuner.connections import door_for, patiently
 from autotuner.core import documents
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
@@ -148,14 +148,15 @@ def _measured(request: GateCreate, layout: str | None, server: str | None, *, qu
     """
     from autotuner.cli.follow import follow
 
-    console = PlainConsole(stderr=True, quiet=quiet)
-    with connect(server, num_workers=1) as service, terminable():
+    console = notes(quiet=quiet)
+    with open_service(server, num_workers=1) as service, terminable():
         if layout is not None:
-            found, notes = _read(layout, partial(_num_ranks, service, request.cluster))
+            found, assumed = _read(layout, partial(_num_ranks, service, request.cluster))
             request = replace(request, layout=found)
-            for note in notes:
+            for note in assumed:
                 console.print(note, highlight=False, soft_wrap=True)
-        gate = service.create_gate(request)
+        with progress("starting the gate"):
+            gate = service.create_gate(request)
         try:
             if gate.outcome is None and gate.child_id is not None:
                 follow(service, gate.child_id, console)
@@ -196,7 +197,7 @@ def _predicted(
     asked = {one.name: getattr(request, one.name) for one in fields(PredictedJobRequest)}
     with door_for(request) as door:
         job = door.job(JobQuestion(**asked | {"uses_history": False, "stack": stack}))
-    candidate, notes = _read(layout, lambda: job.cluster.world_size)
+    candidate, assumed = _read(layout, lambda: job.cluster.world_size)
     reference = None if against is None else _read(against, lambda: job.cluster.world_size)[0]
     if reference is not None and (broken := reasons(reference, job)):
         first = broken[0]
@@ -204,7 +205,7 @@ def _predicted(
         raise InvalidInput("--against", str(reference), f"cannot run, because {first.message}{hint}")
     counted, why = _counted(job, candidate) if counts_memory else (None, ())
     tolerance = request.test.tolerance
-    return predicted_gate(job, candidate, reference, tolerance=tolerance, dry_run=counted, notes=(*notes, *why)), job
+    return predicted_gate(job, candidate, reference, tolerance=tolerance, dry_run=counted, notes=(*assumed, *why)), job
 
 
 def _counted(job: Job, layout: Layout) -> tuple[DryRun | None, tuple[str, ...]]:
@@ -216,8 +217,8 @@ def _counted(job: Job, layout: Layout) -> tuple[DryRun | None, tuple[str, ...]]:
     if reasons(layout, job):
         return None, ()
     try:
-        with status("starting torch") as progress:
-            return dry_run(dry_run_of(job, layout), progress), ()
+        with progress("starting torch") as bar:
+            return dry_run(dry_run_of(job, layout), bar.say), ()
     except AutotunerError as error:
         return None, (f"the memory was predicted, not counted in a dry run: {error}",)
 
@@ -267,7 +268,7 @@ def baselines(
     """
     from autotuner.report.gate import baselines_report
 
-    with connect(server) as service:
+    with open_service(server) as service:
         found = service.list_baselines()
         if remove is not None:
             found = Listed.whole(_removed(service, found.items, remove))

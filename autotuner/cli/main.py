@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +31,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Decide where to train": {"plan": "questions"},
     "Bring your own launch": {"import": "exports", "export": "exports"},
     "Look at sweeps": {
+        "list": "sweeps",
         "show": "sweeps",
         "comment": "sweeps",
         "comments": "sweeps",
@@ -96,13 +100,65 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+_LOG = logging.getLogger("autotuner")
+"""Logger of notes about the work of a command. Its level is set by --quiet and --verbose."""
+
+
+def _be_quiet(asked: bool) -> None:
+    if asked:
+        _LOG.setLevel(logging.ERROR)
+
+
+def _be_verbose(asked: bool) -> None:
+    if asked:
+        from autotuner.cli.console import LogLines
+
+        _LOG.setLevel(logging.INFO)
+        _LOG.handlers = [LogLines()]
+
+
+@contextmanager
+def _volume() -> Iterator[None]:
+    """Take back what --quiet and --verbose set when the command has ended, and note its time before."""
+    began_at, level, handlers = time.monotonic(), _LOG.level, _LOG.handlers
+    try:
+        yield
+    finally:
+        _LOG.info("took %.2f s", time.monotonic() - began_at)
+        _LOG.setLevel(level)
+        _LOG.handlers = handlers
+
+
 def _options(
     version: Annotated[  # the callback prints the version
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", callback=_be_quiet, help="Print only the answer and errors.")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", callback=_be_verbose, help="Print on standard error what the command does."),
+    ] = False,
 ) -> None:
     """Accept the options that come before a command."""
+
+
+def _with_volume(root: Any) -> Any:
+    """Return the command line with --quiet and --verbose after the name of a command, too."""
+    volume = [one for one in root.params if one.name in ("quiet", "verbose")]
+    for one in volume:
+        one.expose_value = False  # their callbacks do the work, so that no command has a parameter for them
+
+    def add(group: Any) -> None:
+        for command in group.commands.values():
+            command.params += volume
+            if hasattr(command, "commands"):
+                add(command)
+
+    add(root)
+    return root
 
 
 @cache
@@ -129,7 +185,7 @@ def _commands(only: str) -> typer.Typer:
 
 
 def _member(module: str, name: str) -> Any:
-    name = "import_" if name == "import" else name.replace("-", "_")  # import is a keyword of Python
+    name = f"{name}_" if name in ("import", "list") else name.replace("-", "_")  # words of Python itself
     return getattr(import_module(f"autotuner.cli.{module}"), name)
 
 
@@ -149,8 +205,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
         names = {*_GROUPS, *(name for modules in _COMMANDS.values() for name in modules)}
-        only = given[0] if given and given[0] in names else ""
-        typer.main.get_command(_commands(only))(given)
+        first = next((word for word in given if not word.startswith("-")), "")
+        only = first if first in names else ""
+        with _volume():
+            _with_volume(typer.main.get_command(_commands(only)))(given)
     except KeyboardInterrupt:
         sys.exit(130)
     except AutotunerError as error:

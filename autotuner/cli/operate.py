@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.console import console, print_json, show, tell
+from autotuner.cli.console import console, open_service, print_json, progress, show, tell
 from autotuner.cli.flags import Json, Server, flags, stored_id
-from autotuner.connections import connect
 from autotuner.core.access import TokenCreate
 from autotuner.core.announcement import AnnouncementKind, DeliveryState, PayloadFormat, WebhookCreate
 from autotuner.core.documents import read
 from autotuner.core.errors import InvalidInput
 from autotuner.host.signals import interruptible
 
+if TYPE_CHECKING:
+    from autotuner.service.settings import Settings
+
 
 # ---------------------------------------------------------------- processes
+def _settings() -> Settings:
+    """Return the settings of the environment, with the level of logs that --quiet or --verbose wants."""
+    from autotuner.service.settings import Settings
+
+    match logging.getLogger("autotuner").level:
+        case logging.ERROR:
+            return Settings(log_level="error")
+        case logging.INFO:
+            return Settings(log_level="debug")
+    return Settings()
+
+
 def serve(
     host: Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: AUTOTUNER_HOST.")] = None,
     port: Annotated[
@@ -39,10 +54,9 @@ def serve(
     from autotuner.cli.service import run_server
     from autotuner.service.build import build
     from autotuner.service.observing import exporting
-    from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
 
-    settings = Settings()
+    settings = _settings()
     migrate_if_embedded(settings.database_url)
     application = build(settings)
     with exporting(settings.telemetry):
@@ -60,10 +74,9 @@ def worker() -> None:
     """
     from autotuner.service.build import build
     from autotuner.service.observing import exporting
-    from autotuner.service.settings import Settings
     from autotuner.store.schema import migrate_if_embedded
 
-    settings = Settings()
+    settings = _settings()
     migrate_if_embedded(settings.database_url)
     application = build(settings)
     with exporting(settings.telemetry):
@@ -96,11 +109,11 @@ def migrate(as_json: Json = False) -> None:
     from autotuner.store.schema import migrate as migrate_database
 
     settings = Settings()
-    migrate_database(settings.database_url)
-    database = settings.database_url.split("@")[-1]  # without a password
+    with progress("upgrading the database"):
+        migrate_database(settings.database_url)
     if as_json:
-        return print_json({"database": database, "schema_revision": head_revision()})
-    console().print(f"{database} is at the newest schema")
+        return print_json({"database": settings.database_address, "schema_revision": head_revision()})
+    console().print(f"{settings.database_address} is at the newest schema")
     return None
 
 
@@ -131,7 +144,8 @@ def thin(
     migrate_if_embedded(settings.database_url)
     store = open_store(settings.database_url)
     ages = settings.ages if days is None else replace(settings.ages, steps=days)
-    done = store.retention.run(ages, now=SystemClock().now())
+    with progress("deleting old records"):
+        done = store.retention.run(ages, now=SystemClock().now())
     store.close()
     if as_json:
         return print_json(asdict(done))
@@ -152,7 +166,8 @@ def backup(file: Annotated[Path, typer.Argument(help="New file to write. It beco
     from autotuner.service.settings import Settings
     from autotuner.store.copying import backup as copy
 
-    rows = copy(Settings().database_url, file)
+    with progress("copying the database"):
+        rows = copy(Settings().database_url, file)
     _say(rows, f"in {file} ({file.stat().st_size / 1e6:.1f} MB)")
 
 
@@ -167,7 +182,9 @@ def restore(file: Annotated[Path, typer.Argument(help="File that `autotuner back
     from autotuner.store.copying import restore as fill
 
     settings = Settings()
-    _say(fill(file, settings.database_url), f"in {settings.database_url.split('@')[-1]}")  # without a password
+    with progress("filling the database"):
+        rows = fill(file, settings.database_url)
+    _say(rows, f"in {settings.database_address}")
 
 
 def _say(rows: dict[str, int], where: str) -> None:
@@ -343,7 +360,7 @@ def try_webhook(name: _Webhook, server: Server = None, as_json: Json = False) ->
     """
     from autotuner.report.service import answer_report
 
-    with connect(server) as service:
+    with open_service(server) as service:
         answer = service.test_webhook(name)
     show(answer, answer_report, as_json=as_json)
     if not answer.is_accepted:

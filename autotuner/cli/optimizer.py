@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.console import PlainConsole, console, print_json, tell
+from autotuner.cli.console import Bar, console, notes, open_service, print_json, progress, tell
 from autotuner.cli.console import show as print_answer
 from autotuner.cli.flags import Json, Server, Wait, flags, stored_id
-from autotuner.connections import connect
 from autotuner.core import documents
 from autotuner.core.run import RunState
 from autotuner.core.study import StudyRun
@@ -51,10 +50,12 @@ def tune(request: OptimizerStudyCreate, wait: Wait = True, server: Server = None
     """
     from autotuner.report.study import study_report
 
-    with connect(server, num_workers=1 if wait else 0) as service:
-        study = service.create_optimizer_study(request)
+    with open_service(server, num_workers=1 if wait else 0) as service:
+        with progress("starting the study"):
+            study = service.create_optimizer_study(request)
         if wait:
-            study = _ended(service, study.id, quiet=as_json)
+            with progress("training candidates") as bar:
+                study = _ended(service, study.id, bar, quiet=as_json)
     if as_json or wait:
         print_answer(study, study_report, as_json=as_json)
     else:
@@ -101,7 +102,7 @@ def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> 
 
     Example: autotuner optimizer cancel os-k3v7q2mxn5
     """
-    with connect(server) as service:
+    with open_service(server) as service:
         study = service.cancel_run(StudyRun, study_id)
     if as_json:
         print_json(documents.write(study))
@@ -110,17 +111,18 @@ def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> 
         console().print(f"{study_id} {told}")
 
 
-def _ended(service: Remote, study_id: str, *, quiet: bool) -> StudyRun:
+def _ended(service: Remote, study_id: str, bar: Bar, *, quiet: bool) -> StudyRun:
     """Wait until the study is finished and return it; print a line for each candidate that ends meanwhile."""
     from autotuner.report.study import candidate_line
 
-    told, lines = 0, PlainConsole(stderr=True, quiet=quiet)
+    told, lines = 0, notes(quiet=quiet)
     while True:
         study = service.read_run(StudyRun, study_id)
         ended = [trial for trial in study.trials if trial.finished_at is not None]
         for trial in ended[told:]:
             lines.print(candidate_line(trial), soft_wrap=True)
         told = len(ended)
+        bar.say(f"training candidates: {told} ended")
         if study.finished_at is not None:
             return study
         time.sleep(0.5)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.console import show, status, tell
+from autotuner.cli.console import open_service, progress, show, tell
 from autotuner.cli.flags import Json, OptionalTrialId, Output, Server, flags, stored_id
 from autotuner.cli.folder import SaveDir, save_of_job
-from autotuner.connections import ask, connect, door_for, planned
+from autotuner.connections import ask, door_for, planned
 from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
@@ -40,7 +40,8 @@ def predict(
     """
     from autotuner.report.prediction import predictions_report
 
-    found = ask(request, server, lambda door: door.predict(request), lambda remote: remote.predict(request))
+    with progress("predicting layouts"):
+        found = ask(request, server, lambda door: door.predict(request), lambda remote: remote.predict(request))
     show(found, partial(predictions_report, request), output=output)
     if save_dir is not None and found.items:
         save_of_job(
@@ -71,16 +72,17 @@ def explain(
     from autotuner.report.explanation import explanation_report
 
     if request is None:
-        with connect(server) as client:
+        with open_service(server) as client:
             found, curve = client.explain_trial(trial or ""), client.read_bandwidth_curve(trial or "")
             ran = client.read_trial(trial or "").measurement
     else:
-        found, curve = ask(
-            request,
-            server,
-            lambda door: (door.explain(request), door.bandwidth_curve(request)),
-            lambda remote: (remote.explain_layout(request), remote.draw_bandwidth_curve(request)),
-        )
+        with progress("explaining the layout"):
+            found, curve = ask(
+                request,
+                server,
+                lambda door: (door.explain(request), door.bandwidth_curve(request)),
+                lambda remote: (remote.explain_layout(request), remote.draw_bandwidth_curve(request)),
+            )
         ran = None
     answer = documents.write(found) | {"bandwidth": documents.write(curve)}
     show(answer, lambda _: explanation_report(found, curve, ran=ran), output=output)
@@ -99,7 +101,8 @@ def phases(request: PhasesRequest, output: Output = "text", server: Server = Non
     """
     from autotuner.report.jobs import phases_report
 
-    found = ask(request, server, lambda door: door.phases(request), lambda remote: remote.plan_job_phases(request))
+    with progress("predicting layouts for each phase"):
+        found = ask(request, server, lambda door: door.phases(request), lambda remote: remote.plan_job_phases(request))
     show(found, partial(phases_report, request), output=output)
 
 
@@ -125,20 +128,17 @@ def layers(
     from autotuner.search.explain.layers import SweepLayers
 
     if request is not None:
-        predicted = ask(
-            request, server, lambda door: door.layers(request), lambda remote: remote.report_layers(request)
-        )
+        with progress("predicting layouts for each layer"):
+            predicted = ask(
+                request, server, lambda door: door.layers(request), lambda remote: remote.report_layers(request)
+            )
         found = SweepLayers(predicted=predicted, measured=None)
     else:
         sweep_id = stored_id(sweep or "", "sweep")
-        with connect(server) as client:
+        with open_service(server) as client:
             found = client.read_layers(sweep_id)
     job = "" if request is None else job_named(request)
     show(found, partial(layers_report, job=job, is_of_sweep=request is None), output=output)
-
-
-_LOOKING = "looking for clusters to compare"
-_COMPARING = "comparing clusters: {} of {} pieces of work are done"
 
 
 @flags(PlanRequest, usual={"seq_len": f"{USUAL_SEQ_LEN}", "global_batch_size": f"{USUAL_GLOBAL_BATCH}"})
@@ -158,13 +158,12 @@ def plan(
     """
     from autotuner.report.plan import plan_report
 
-    with status(_LOOKING) as say:
-
-        def hear(done: int, known: int) -> None:
-            say(_COMPARING.format(done, known))
-
+    with progress("comparing clusters") as bar:
         found = ask(
-            request, server, lambda door: door.plan(request, hear), lambda remote: planned(remote, request, hear)
+            request,
+            server,
+            lambda door: door.plan(request, bar.count),
+            lambda remote: planned(remote, request, bar.count),
         )
     show(found, partial(plan_report, limit=limit), output=output)
 
@@ -222,8 +221,8 @@ def dry_run(request: RanksRequest, output: Output = "text") -> None:
         asked = door.resolve(request, is_measured=False)
     job = Job(model=resolved(asked.model), cluster=resolved(asked.cluster), workload=asked.workload)
     wanted = dry_run_of(job, asked.layout, asked.rank, exact=asked.exact)
-    with status("starting torch") as progress:
-        answer = run(wanted, progress)
+    with progress("starting torch") as bar:
+        answer = run(wanted, bar.say)
     size, batch = ModelSize.of(job.model), job.workload.global_batch_size
     where = cluster_in_words(request.cluster)
     title = job_in_words(size, cluster=where, global_batch=batch, seq_len=job.workload.seq_len)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.console import PlainConsole, show, tell
+from autotuner.cli.console import notes, open_service, progress, show, tell
 from autotuner.cli.flags import Json, Server, flags
-from autotuner.connections import connect
 from autotuner.core.sweep_requests import Adoption, RetuneCreate
 from autotuner.core.upkeep import RetuneRun
 
@@ -83,7 +82,7 @@ def history(
     """
     from autotuner.report.retune import retune_report
 
-    with connect(server) as service:
+    with open_service(server) as service:
         retune, runs = service.read_retune(name), service.list_runs(RetuneRun, subject=name, limit=limit)
         answer = {"runs": runs, "trend": service.read_retune_trend(name)}
     show(answer, lambda _: retune_report(retune, runs.items, runs.total), as_json=as_json)
@@ -106,10 +105,11 @@ def run(
     from autotuner.cli.follow import follow
     from autotuner.report.retune import run_report
 
-    with connect(server, num_workers=1 if wait else 0) as service:
-        begun = service.run_retune(name)
+    with open_service(server, num_workers=1 if wait else 0) as service:
+        with progress("starting the run"):
+            begun = service.run_retune(name)
         if wait and begun.child_id:
-            follow(service, begun.child_id, PlainConsole(stderr=True, quiet=as_json))
+            follow(service, begun.child_id, notes(quiet=as_json))
             begun = _concluded(service, begun.id)
         time_zone = service.read_retune(name).request.time_zone
     show(begun, lambda run: run_report(run, time_zone), as_json=as_json)

@@ -1,4 +1,4 @@
-"""``autotuner sweep`` and its follow-up commands: ``show``, ``comment``, ``front``, ``study``, ``pause`` and others."""
+"""``autotuner sweep`` and its follow-up commands: ``list``, ``show``, ``comment``, ``study``, ``pause`` and others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.console import PlainConsole, console, print_json, tell
+from autotuner.cli.console import console, notes, open_service, print_json, progress, tell
 from autotuner.cli.files import write_text
 from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags, stored_id
 from autotuner.cli.folder import SaveDir, save_of_trial
-from autotuner.connections import connect, whole
+from autotuner.connections import whole
 from autotuner.core import documents
 from autotuner.core.comment import CommentCreate
 from autotuner.core.errors import InvalidInput
@@ -132,7 +132,7 @@ def pause(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> No
 
     Example: autotuner pause sw-k3v7q2mxn5
     """
-    with connect(server) as client:
+    with open_service(server) as client:
         found = client.pause_run(Run, sweep_id)
     said = "is paused" if found.state is RunState.PAUSED else "pauses as soon as its trial has stopped"
     _say(found, f"{said}; `autotuner resume {found.id}` continues it", as_json=as_json)
@@ -143,7 +143,7 @@ def cancel(sweep_id: SweepId, server: Server = None, as_json: Json = False) -> N
 
     Example: autotuner cancel sw-k3v7q2mxn5
     """
-    with connect(server) as client:
+    with open_service(server) as client:
         found = client.cancel_run(Run, sweep_id)
     _say(found, f"is {found.state}" + (", ending" if found.state is RunState.RUNNING else ""), as_json=as_json)
 
@@ -157,15 +157,17 @@ def _say(sweep: SweepStanding | Run, said: str, *, as_json: bool) -> None:
 
 # ---------------------------------------------------------------- following a sweep
 def _start(begin: Callable[[Remote], SweepStanding], *, wait: bool, server: str | None, as_json: bool) -> None:
-    with connect(server, num_workers=1 if wait else 0) as client:
-        _see_through(client, begin(client), wait=wait, as_json=as_json)
+    with open_service(server, num_workers=1 if wait else 0) as client:
+        with progress("starting the sweep"):
+            sweep = begin(client)
+        _see_through(client, sweep, wait=wait, as_json=as_json)
 
 
 def _go_on(
     sweep_id: str, ask: Callable[[Remote], SweepStanding], *, wait: bool, server: str | None, as_json: bool
 ) -> None:
     """Send a request about a sweep, and follow the sweep from there."""
-    with connect(server, num_workers=1 if wait else 0) as client:
+    with open_service(server, num_workers=1 if wait else 0) as client:
         before = client.events_so_far(sweep_id)
         after = before[-1].sequence if before else 0
         _see_through(client, ask(client), wait=wait, as_json=as_json, after=after)
@@ -188,7 +190,7 @@ def _see_through(client: Remote, sweep: SweepStanding, *, wait: bool, as_json: b
         return _say(sweep, waits if sweep.state is RunState.QUEUED else f"is {sweep.state}", as_json=as_json)
     try:
         with terminable():
-            ended = follow(client, sweep.id, PlainConsole(stderr=True, quiet=as_json), after=after)
+            ended = follow(client, sweep.id, notes(quiet=as_json), after=after)
     except KeyboardInterrupt:
         if as_json:  # a program that interrupts the command still gets the sweep's id and state
             _show(client, sweep.id, as_json=True)
@@ -200,6 +202,31 @@ def _see_through(client: Remote, sweep: SweepStanding, *, wait: bool, as_json: b
 
 
 # ---------------------------------------------------------------- results
+def list_(
+    words: Annotated[
+        str, typer.Argument(help="Words of the sweep's name, id, model, cluster, engine or owner. Default: all sweeps.")
+    ] = "",
+    state: Annotated[RunState | None, typer.Option("--state", help="List only sweeps in this state.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="List only sweeps with this tag on them or a trial.")] = None,
+    owner: Annotated[str | None, typer.Option("--owner", help="List only sweeps of this caller.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=500, help="Largest number of sweeps to print.")] = 20,
+    server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """List sweeps with their state, best MFU and tags, newest first.
+
+    Example: autotuner list llama --state complete --tag paper
+    """
+    from autotuner.report.sweep_list import sweeps_report
+
+    tell(
+        server,
+        lambda client: client.list_sweeps(q=words or None, state=state, tag=tag, owner=owner, limit=limit),
+        lambda found: sweeps_report(found.items, found.total, time.time()),
+        as_json=as_json,
+    )
+
+
 def show(
     sweep_id: SweepId,
     html: Annotated[
@@ -215,19 +242,21 @@ def show(
 
     Example: autotuner show sw-k3v7q2mxn5 --html report.html
     """
-    with connect(server) as client:
+    with open_service(server) as client:
         if save_dir is not None:
             _save_best(client, sweep_id, save_dir)
         if html is None:
             return _show(client, sweep_id, as_json=as_json)
-        _write_html(client, sweep_id, html)
+        with progress("writing the report"):
+            _write_html(client, sweep_id, html)
     return console().print(f"The report of {sweep_id} is in {html}.")
 
 
 def _show(client: Remote, sweep_id: str, *, as_json: bool) -> None:
     from autotuner.report.terminal import render
 
-    found = _Shown.read(client, sweep_id)
+    with progress("reading the sweep"):
+        found = _Shown.read(client, sweep_id)
     if as_json:
         print_json(found.document(client))
     else:
@@ -405,6 +434,6 @@ def study(
     """
     from autotuner.cli.optuna_study import write_study
 
-    with connect(server) as client:
+    with open_service(server) as client, progress("writing the study"):
         number = write_study(file, client.read_sweep(sweep_id), whole(client.list_trials, sweep_id))
     console().print(f"{number} trials of {sweep_id} in {file}; look at them with `optuna-dashboard sqlite:///{file}`")

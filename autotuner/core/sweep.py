@@ -499,6 +499,9 @@ class SweepOverview:
     """Half of the 95 % interval of the best trial's step time, as a share of the step time; None if it is not known."""
     best_so_far: tuple[BestSoFar, ...] = ()
     """Trials that were better than all trials with lower numbers, with their values."""
+    tags: tuple[str, ...] = ()
+    """Tags of the comments on the sweep and on its trials, in alphabetical order. A tag in upper and in lower case is
+    one tag."""
 
     @property
     @derived

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -27,6 +28,8 @@ from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, Wanted, with_links
 from autotuner.costmodel.profile_fit import fit_profile
 from autotuner.host.machine_facts import host_hash, software_facts
+
+_LOG = logging.getLogger("autotuner")
 
 # Questions that only torch can answer: a subprocess answers them, since the service never imports torch.
 
@@ -80,6 +83,7 @@ def _followed(
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
+    _LOG.info("run python -m %s", module)
     limit = Timer(timeout_s, process.kill)
     limit.start()
     last = "it printed nothing"
@@ -88,6 +92,7 @@ def _followed(
             for line in filter(str.strip, process.stderr or ()):
                 last = line.strip()
                 progress(last)
+                _LOG.info("%s", last)
             status = process.wait()
             is_late = not limit.is_alive()
         finally:

@@ -233,9 +233,9 @@ class Column:
     """Axis that the pictures of the column share; the head shows its marks."""
     is_action: bool = False
     """True if the cells are buttons; a terminal leaves them out."""
-    look: Literal["", "main", "rank", "trial", "degree", "choices"] = ""
+    look: Literal["", "main", "rank", "trial", "degree", "choices", "name"] = ""
     """Role of the column: main columns stand out; degrees and choices are parts of a layout, which a terminal shows as
-    text."""
+    text. The head of a name column is a name, such as gh200; a page writes it without a capital."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ def _matrix(found: Support) -> Iterator[Block]:
     known = {one.accelerator for one in pairs if one.level != SupportLevel.ASSUMED}
     shown = [name for name in accelerators if name in known or len(accelerators) == 1]
     cells = {(one.stack, one.accelerator): _cell(one, found.model) for one in pairs}
-    columns = (Column("stack", is_number=False), *map(Column, shown))
+    columns = (Column("stack", is_number=False), *(Column(name, look="name") for name in shown))
     rows = [(stack, *(cells[stack, accelerator] for accelerator in shown)) for stack in stacks]
     yield Table(columns=columns, rows=rows, name="Measured runs by stack and accelerator")
     if others := [name for name in accelerators if name not in shown]:

@@ -66,6 +66,24 @@ def sweep_list_report(listed: ListPage, troubles: Sequence[Trouble], now: float)
     return Report(headline="Sweeps", sections=(*_attention(troubles, now), section))
 
 
+def sweeps_report(sweeps: Sequence[SweepOverview], total: int, now: float) -> Report:
+    """Return the report of a list of sweeps with their ids, for the command line.
+
+    Args:
+        sweeps: The listed sweeps.
+        total: Number of all sweeps that match the filters.
+        now: Present time in epoch seconds.
+    """
+    has_owners = any(sweep.created_by for sweep in sweeps)
+    columns = (Column("id", is_number=False), *_shown_columns(has_owners=has_owners))
+    rows = [(sweep.id, *_row(sweep, now, has_owner=has_owners)) for sweep in sweeps]
+    none = "No sweep matches. `autotuner sweep` starts one."
+    blocks: list[Block] = [Table(columns=columns, rows=rows, if_empty=none)]
+    if rows:
+        blocks.append(Lines(items=(f"{len(rows)} of {num_in_all(total, 'sweep')}, times in UTC",), is_quiet=True))
+    return Report(headline="Sweeps", sections=(Section(blocks=blocks),))
+
+
 # ------------------------------------------------------------------ sweeps
 def _list(listed: ListPage, now: float) -> tuple[Block, ...]:
     if not listed.sweeps:
@@ -73,7 +91,7 @@ def _list(listed: ListPage, now: float) -> tuple[Block, ...]:
             return (Lines(items=(("This page is after the last sweep.", Link("To the first page", "")),)),)
         none = Lines(items=("No sweep matches all filters. Remove one of them:",), is_list=False)
         return (none, Choices(name="Ask for less", links=[(link, False) for link in listed.without]))
-    shown = [column for column in _COLUMNS if listed.has_owners or column.name != "owner"]
+    shown = _shown_columns(has_owners=listed.has_owners)
     rows = [tuple(_row(sweep, now, has_owner=listed.has_owners)) for sweep in listed.sweeps]
     last = listed.first + len(rows) - 1
     counted = f"{listed.first}–{last} of {num_in_all(listed.total, 'sweep')}, times in UTC"
@@ -96,6 +114,10 @@ _COLUMNS = (
 )
 
 
+def _shown_columns(*, has_owners: bool) -> Sequence[Column]:
+    return [column for column in _COLUMNS if has_owners or column.name != "owner"]
+
+
 def _sorting(column: Column, listed: ListPage) -> Column:
     """Return the column with a head that links to the list sorted by it."""
     if column.name not in listed.sorts:
@@ -107,7 +129,8 @@ def _sorting(column: Column, listed: ListPage) -> Column:
 def _row(sweep: SweepOverview, now: float, *, has_owner: bool) -> Iterator[Cells]:
     progress = sweep.progress
     link = Link(called(sweep), "sweeps", sweep.id, key=f"link-{sweep.id}")
-    yield (link, Quiet(sweep.model)) if sweep.name else link
+    tags = (Link(f"#{tag}", "", query={"tag": tag}) for tag in sweep.tags)
+    yield (link, *([Quiet(sweep.model)] if sweep.name else []), *tags)
     yield _state(sweep)
     yield _best(sweep)
     yield Quantity(value=sweep.best_tokens_per_s, unit="tokens/s")

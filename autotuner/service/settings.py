@@ -199,6 +199,11 @@ class Settings(BaseSettings):
         description="Lowest level of messages that are logged.",
     )
 
+    @property
+    def database_address(self) -> str:
+        """The URL of the database without its user and password, for messages."""
+        return self.database_url.rpartition("@")[2]
+
     @model_validator(mode="before")
     @classmethod
     def _read_database_url(cls, given: dict[str, Any]) -> dict[str, Any]:

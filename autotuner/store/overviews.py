@@ -6,7 +6,7 @@ A page of sweeps takes as many queries as a single sweep.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Text, UnaryExpression, exists, func, or_, select, type_coerce
@@ -124,10 +124,26 @@ def _completed(connection: Connection, rows: Sequence[AnyRow], now: float) -> li
     best: dict[str, list[BestSoFar]] = {sweep_id: [] for sweep_id in ids}
     for sweep_id, number, value in connection.execute(select_best_so_far(ids)):
         best[sweep_id].append(BestSoFar(number=number, value=value))
-    return [_overview(row, counted[row.id], best[row.id], now) for row in rows]
+    tags: dict[str, dict[str, str]] = {sweep_id: {} for sweep_id in ids}
+    for sweep_id, written in connection.execute(_select_tags(ids)):
+        tags[sweep_id] |= {tag.lower(): tag for tag in written}
+    return [
+        replace(
+            _overview(row, counted[row.id], now),
+            best_so_far=tuple(best[row.id]),
+            tags=tuple(tag for _, tag in sorted(tags[row.id].items())),
+        )
+        for row in rows
+    ]
 
 
-def _overview(row: AnyRow, counted: Sequence[AnyRow], best_so_far: Sequence[BestSoFar], now: float) -> SweepOverview:
+def _select_tags(sweep_ids: Sequence[str]) -> AnySelect:
+    """Return the query for the tags of each comment on the sweeps and on their trials, oldest first."""
+    mine = comments.c.sweep_id.in_(sweep_ids)
+    return select(comments.c.sweep_id, comments.c.tags).where(mine).order_by(comments.c.created_at, comments.c.id)
+
+
+def _overview(row: AnyRow, counted: Sequence[AnyRow], now: float) -> SweepOverview:
     """Return the overview of a sweep from its row and from its trials, which are counted in one row per state."""
     num_trials = {found.state: found.num_trials for found in counted}
     num_repeats = sum(found.num_repeats for found in counted if found.state in _RAN)
@@ -151,7 +167,6 @@ def _overview(row: AnyRow, counted: Sequence[AnyRow], best_so_far: Sequence[Best
         num_trials=num_trials,
         num_repeats=num_repeats,
         progress=progress,
-        best_so_far=tuple(best_so_far),
         **said,
     )
 

@@ -17,6 +17,16 @@ _INTRODUCTION = """\
 Every command that prints a result takes `--json`, which prints JSON and nothing else. `--server URL` or the variable
 `AUTOTUNER_SERVER` names a running service. Without it a command calls the service in its own process, and nothing
 listens on a port. The [exit code](exit-codes.md) says how a command ended.
+
+Every command takes two more options, before its name or behind it:
+
+| option | meaning |
+| --- | --- |
+| `-q`, `--quiet` | Print only the answer and errors: no progress and no notes. |
+| `-v`, `--verbose` | Print on standard error the files that the command reads and writes, its requests, and its time. |
+
+Standard output has the same text with each of them. A bar on standard error shows the progress of work that takes more
+than a second. Pipes and files get no bar and no colours; `NO_COLOR=1` turns off colours in a terminal.
 """
 
 

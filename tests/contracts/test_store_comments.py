@@ -69,3 +69,14 @@ def test_a_tag_finds_its_sweeps_in_any_case_of_letters_and_no_part_of_it_does(st
     )
     store.comments.remove(removed.id)
     assert tagged(store, "baseline") == {second.id}
+
+
+def test_an_overview_has_the_tags_of_its_sweep_and_trials_once_and_in_order(store: Store) -> None:
+    sweep, other = held_sweep(store), create(store)
+    trial = add(store, sweep)
+    store.comments.add(sweep.id, note("", "paper", "Baseline"), now=1.0)
+    store.comments.add(sweep.id, note("", "baseline", "a_b", trial=trial.number), now=2.0)
+    store.comments.add(sweep.id, note("a text without tags"), now=3.0)
+    listed, _ = store.list_overviews(now=20.0)
+    tags = {one.id: one.tags for one in listed}
+    assert tags == {sweep.id: ("a_b", "baseline", "paper"), other.id: ()}

@@ -111,6 +111,7 @@ def tell_sweeps(story: CommandStory) -> None:
     story.run(f"comment {name} 'tried with NCCL 2.28' --tag baseline --tag paper")
     story.run(f"comment {name} --trial 0 --tag 'a b'")
     story.run(f"comments {name}")
+    story.json("list --tag paper")
     story.run(f"rerun {trial}")
     story.json(f"rerun {trial} --no-wait")
     story.run(f"extend {name} --trials 3")

@@ -194,6 +194,18 @@ def test_a_comment_is_written_shown_with_its_sweep_and_removed(cli: CommandLine)
     assert "None yet." in cli.run("comments", sweep_id)
 
 
+def test_sweeps_are_listed_with_their_ids_and_tags_and_found_by_tag_state_and_words(cli: CommandLine) -> None:
+    first, second = (cli.run_json(*tiny_sweep(cli.directory, "--no-wait", "--name", name))["id"] for name in "ab")
+    cli.run("comment", first, "--tag", "paper")
+    told = cli.run("list")
+    assert told.index(second) < told.index(first)
+    assert "#paper" in told
+    assert "2 of 2 sweeps" in told
+    for filters in (["--tag", "Paper"], [first], ["a", "--state", "queued", "--tag", "paper"]):
+        assert [one["id"] for one in cli.run_json("list", *filters)["items"]] == [first]
+    assert "No sweep matches." in cli.run("list", "--state", "failed")
+
+
 def test_a_paused_sweep_is_followed_no_further_than_to_its_pause(cli: CommandLine) -> None:
     sweep = queued(cli)
     cli.run("pause", sweep)

@@ -299,6 +299,13 @@ def test_a_list_shows_the_figures_of_its_sweeps_on_every_surface() -> None:
     assert (written["best_tokens_per_s"], written["progress"]["accelerator_hours"]) == (55_400.0, 19.5)
 
 
+def test_a_list_shows_the_tags_of_a_sweep_which_lead_to_the_sweeps_that_have_them() -> None:
+    found = replace(FOUND, tags=("a&b", "paper"))
+    for shown in surfaces(reported(found)):
+        assert "paper" in shown
+    assert '<a href="/?tag=a%26b">#a&amp;b</a>' in Html().sections(reported(found))
+
+
 def test_an_estimate_is_called_so_and_has_no_interval() -> None:
     for shown in surfaces(reported(replace(FOUND, trial_cluster="small"))):
         assert "41.2 % estimated" in shown
