@@ -17,8 +17,9 @@ from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.exports.deepspeed import FILE_NAME
-from autotuner.exports.own_formats import PORT, ranks_per_node
+from autotuner.exports.own_formats import PORT, ranks_per_node, slurm_resources
 from autotuner.exports.shared.target import Export, ExportedFile, argument_lines
+from autotuner.exports.torchtitan import write as torchtitan
 
 _GPU_RESOURCE = {"cuda": "nvidia.com/gpu", "rocm": "amd.com/gpu", "cpu": "cpu"}
 _FOLDER = "/launch"
@@ -42,9 +43,9 @@ _ENTRIES: Mapping[ExportFormat, _Entry] = {
     ExportFormat.MEGATRON_LM: _Entry(program='"${TRAIN_SCRIPT:-pretrain_gpt.py}"'),
     ExportFormat.MEGATRON_BRIDGE: _Entry(program=_RECIPE),
     ExportFormat.NEMO: _Entry(program=_RECIPE),
-    ExportFormat.TORCHTITAN: _Entry(program=_TORCHTITAN, arguments=("--job.config_file", "torchtitan.toml")),
+    ExportFormat.TORCHTITAN: _Entry(program=_TORCHTITAN, arguments=("--job.config_file", torchtitan.FILE_NAME)),
     ExportFormat.TORCHTITAN_CONFIG: _Entry(
-        program=_TORCHTITAN, arguments=("--module", "torchtitan_layout", "--config", "layout_config")
+        program=_TORCHTITAN, arguments=("--module", torchtitan.MODULE, "--config", torchtitan.FUNCTION)
     ),
     ExportFormat.DEEPSPEED: _Entry(program=_SCRIPT, arguments=("--deepspeed", "--deepspeed_config", FILE_NAME)),
     ExportFormat.ACCELERATE: _Entry(program=_SCRIPT),
@@ -127,18 +128,11 @@ def _started(export: Export, job: Job) -> Iterator[str]:
 
 
 def _sbatch(export: Export, job: Job) -> str:
-    ranks, on_cpu = ranks_per_node(job, export.layout), job.cluster.accelerator.kind == "cpu"
-    devices = f"#SBATCH --cpus-per-task={ranks}" if on_cpu else f"#SBATCH --gpus-per-node={ranks}"
     return f"""\
 #!/usr/bin/env bash
 # Trains with this layout as a Slurm job: {export.label}
 # Partition, account and time are yours to add. Each node has one task, which starts the node's ranks with launch.sh.
-#SBATCH --job-name=train
-#SBATCH --nodes={job.cluster.num_nodes}
-#SBATCH --ntasks-per-node=1
-{devices}
-#SBATCH --exclusive
-#SBATCH --output=train-%j.log
+{slurm_resources("train", job, export.layout)}
 set -euo pipefail
 HEAD_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 export HEAD_NODE

@@ -165,11 +165,7 @@ _SBATCH_SCRIPT = """\
 #   {layout}
 # Usage: sbatch {name}, from a folder that all nodes see; PYTHON names an interpreter that has parallelism-autotuner
 # and torch. Partition, account and time are yours to add. A node has one task, with all cores, which starts its ranks.
-#SBATCH --job-name=autotuner-trial
-#SBATCH --nodes={num_nodes}
-#SBATCH --ntasks-per-node=1
-{devices}#SBATCH --exclusive
-#SBATCH --output=autotuner-trial-%j.log
+{resources}
 set -euo pipefail
 folder="${{SLURM_SUBMIT_DIR:-$PWD}}/autotuner-trial-$SLURM_JOB_ID"
 mkdir -p -- "$folder"
@@ -221,11 +217,8 @@ def _rendezvous(num_nodes: int) -> str:
 
 def _write_sbatch(job: Job, layout: Layout) -> Export:
     name = "trial.sbatch"
-    ranks, on_cpu = ranks_per_node(job, layout), job.cluster.accelerator.kind == "cpu"
-    devices = f"#SBATCH --cpus-per-task={ranks}\n" if on_cpu else f"#SBATCH --gpus-per-node={ranks}\n"
-    text = _SBATCH_SCRIPT.format(
-        **_filled(job, layout, name), devices=devices, num_nodes=job.cluster.num_nodes, port=PORT
-    )
+    resources, num_nodes = slurm_resources("autotuner-trial", job, layout), job.cluster.num_nodes
+    text = _SBATCH_SCRIPT.format(**_filled(job, layout, name), resources=resources, num_nodes=num_nodes, port=PORT)
     return _export(ExportFormat.SBATCH, layout, ExportedFile(name=name, text=text), f"sbatch {name}")
 
 
@@ -237,6 +230,20 @@ def _filled(job: Job, layout: Layout, name: str) -> dict[str, object]:
         "spec": json.dumps(spec, indent=2),
         "per_node_ranks": ranks_per_node(job, layout),
     }
+
+
+def slurm_resources(name: str, job: Job, layout: Layout) -> str:
+    """Return the lines of a batch script that ask Slurm for the cluster's nodes, with one task on each node."""
+    devices = "cpus-per-task" if job.cluster.accelerator.kind == "cpu" else "gpus-per-node"
+    options = (
+        f"job-name={name}",
+        f"nodes={job.cluster.num_nodes}",
+        "ntasks-per-node=1",
+        f"{devices}={ranks_per_node(job, layout)}",
+        "exclusive",
+        f"output={name}-%j.log",
+    )
+    return "\n".join(f"#SBATCH --{option}" for option in options)
 
 
 def ranks_per_node(job: Job, layout: Layout) -> int:

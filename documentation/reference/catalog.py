@@ -51,5 +51,7 @@ def _sections(title: str) -> Sequence[Section]:
 def _page(title: str, summary: str, sections: Sequence[Section], *commands: str) -> str:
     body = markdown(Report(headline=title, sections=tuple(sections))).partition("\n")[2]
     body = re.sub(r"^### ", "## ", body, flags=re.MULTILINE)
+    # reports escape every text, since names may come from users; the catalog's own sentences name commands
+    body = re.sub(r"\\`(.*?)\\`", lambda code: "`" + re.sub(r"\\(.)", r"\1", code[1]) + "`", body)
     named = " and ".join(f"`{command}`" for command in commands)
     return f"{head(title, summary)}\n{named} {'prints' if len(commands) == 1 else 'print'} the same.\n{body}"

@@ -68,7 +68,9 @@ def _mixed_precision(layout: Layout) -> Written:
 
 
 # ---------------------------------------------------------------- 0.2
-_FILE_NAME = "torchtitan.toml"
+FILE_NAME = "torchtitan.toml"
+"""Name of the exported configuration."""
+
 _ORDER = ("model", "training", "parallelism", "activation_checkpoint", "compile", "optimizer")
 """Sections in the order of torchtitan's own files. Tables of quantization come last."""
 
@@ -90,10 +92,10 @@ def write_0_2(job: Job, layout: Layout) -> Export:
         format=RELEASE_0_2.format,
         layout=layout,
         version=RELEASE_0_2.version,
-        files=(ExportedFile(name=_FILE_NAME, text=_toml(settings)),),
+        files=(ExportedFile(name=FILE_NAME, text=_toml(settings)),),
         environment=collective_environment(layout),
         left_to_trainer=tuple(_left_out_of_0_2(job, layout, registered=flavor is not None)),
-        usage=f"CONFIG_FILE={_FILE_NAME} ./run_train.sh, or --job.config_file {_FILE_NAME}",
+        usage=f"CONFIG_FILE={FILE_NAME} ./run_train.sh, or --job.config_file {FILE_NAME}",
     )
 
 
@@ -170,7 +172,8 @@ def _toml_value(value: Value) -> str:
 
 
 # ---------------------------------------------------------------- 0.3
-_MODULE, _FUNCTION = "torchtitan_layout", "layout_config"
+MODULE, FUNCTION = "torchtitan_layout", "layout_config"
+"""Names of the exported module and of its function, which returns the configuration."""
 
 _Converters = Mapping[str, Mapping[str, object]]
 """Arguments for classes of ``torchtitan/components/quantization``, by class name."""
@@ -203,10 +206,10 @@ def write_0_3(job: Job, layout: Layout) -> Export:
         format=RELEASE_0_3.format,
         layout=layout,
         version=RELEASE_0_3.version,
-        files=(ExportedFile(name=f"{_MODULE}.py", text="\n".join(lines) + "\n"),),
+        files=(ExportedFile(name=f"{MODULE}.py", text="\n".join(lines) + "\n"),),
         environment=collective_environment(layout),
         left_to_trainer=tuple(_left_out_of_0_3(job, settings, base, registered=flavor is not None)),
-        usage=f"--module {_MODULE} --config {_FUNCTION}, with the folder of {_MODULE}.py in PYTHONPATH",
+        usage=f"--module {MODULE} --config {FUNCTION}, with the folder of {MODULE}.py in PYTHONPATH",
     )
 
 
@@ -214,7 +217,7 @@ def _module(
     layout: Layout, flavor: Flavor, base: str, settings: Mapping[str, object], converters: _Converters
 ) -> Iterator[str]:
     kind = _CHECKPOINTS[layout.recompute]
-    yield f'"""A layout for torchtitan 0.3: --module {_MODULE} --config {_FUNCTION}"""'
+    yield f'"""A layout for torchtitan 0.3: --module {MODULE} --config {FUNCTION}"""'
     yield ""
     if converters:
         yield f"from torchtitan.components.quantization import {', '.join(sorted(converters))}"
@@ -223,7 +226,7 @@ def _module(
     yield f"from torchtitan.models.{flavor.family} import model_registry"
     yield f"from torchtitan.models.{flavor.family}.config_registry import {base}"
     yield from ("from torchtitan.trainer import Trainer", "", "")
-    yield f"def {_FUNCTION}() -> Trainer.Config:"
+    yield f"def {FUNCTION}() -> Trainer.Config:"
     yield f"    config = {base}()"
     yield "    config.model_spec = model_registry("
     yield f"        {_literal(flavor.name)},"

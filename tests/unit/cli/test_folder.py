@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotuner.core.codec import from_plain
 from autotuner.core.layout import Layout
-from tests.unit.cli.command_line import JOB, CommandLine
+from tests.unit.cli.command_line import JOB, CommandLine, simulated_sweep
 
 LAUNCHES = Path(__file__).parents[1] / "exports" / "launches"
 SCRIPTS = {"launch.sh", "launch.sbatch", "launch.yaml"}
@@ -64,11 +64,7 @@ def test_an_import_is_saved_as_it_runs_today(cli: CommandLine) -> None:
 
 
 def test_a_sweep_is_saved_with_its_best_layout(cli: CommandLine) -> None:
-    cluster = cli.directory / "dream.json"
-    cluster.write_text(json.dumps({"base": "h100:1024", "name": "dream", "engine": "simulated"}))
-    job = ["--model", "llama-3-8b", "--cluster", str(cluster), "--global-batch-size", "1024", "--seq-len", "4096"]
-    space = {"precision": ["bf16"], "tensor_parallel_degree": [1], "pipeline_parallel_degree": [1], "compiled": [True]}
-    sweep = cli.run_json("sweep", *job, "--trials", "2", "--space", json.dumps(space))
+    sweep = cli.run_json(*simulated_sweep(cli.directory))
     best = sweep["ranking"]["items"][0]
     for number, command in enumerate((["show", sweep["sweep"]["id"]], ["export", best["id"], "--format", "arguments"])):
         folder = cli.directory / str(number)

@@ -14,7 +14,6 @@ import pytest
 from optuna.trial import TrialState
 
 from autotuner.api.openapi import examples
-from autotuner.catalog.hardware import load_cluster
 from autotuner.cli.optuna_study import write_study
 from autotuner.core import documents
 from autotuner.core.codec import to_plain
@@ -26,7 +25,7 @@ from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, tiny_model
 from tests.system.service import measuring
-from tests.unit.cli.command_line import CommandLine
+from tests.unit.cli.command_line import CommandLine, simulated_cluster, simulated_sweep
 
 
 # ---------------------------------------------------------------- sweep
@@ -66,11 +65,7 @@ def test_a_sweep_that_is_waited_for_runs_its_trials_and_prints_their_ranking(cli
 
 
 def test_a_sweep_on_a_simulated_cluster_runs_at_any_size_and_says_that_nothing_was_measured(cli: CommandLine) -> None:
-    cluster = cli.directory / "dream.json"
-    cluster.write_text(json.dumps({"base": "h100:1024", "name": "dream", "engine": "simulated"}))
-    job = ["--model", "llama-3-8b", "--cluster", str(cluster), "--global-batch-size", "1024", "--seq-len", "4096"]
-    space = {"precision": ["bf16"], "tensor_parallel_degree": [1], "pipeline_parallel_degree": [1], "compiled": [True]}
-    text = cli.run("sweep", *job, "--trials", "2", "--space", json.dumps(space))
+    text = cli.run(*simulated_sweep(cli.directory))
     assert "on dream simulated: complete" in text
     assert "Ranking by simulated MFU" in text
     assert "nothing ran" in text
@@ -229,9 +224,8 @@ def test_a_finished_sweep_is_extended_and_runs_a_trial_again_with_real_trials(cl
 def gate_job(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A job on a cluster on which nothing runs."""
     monkeypatch.setenv("AUTOTUNER_POLL_S", "0.05")
-    path = cli.directory / "dream.json"
-    path.write_text(json.dumps(to_plain(replace(load_cluster("h100:8"), name="dream", engine="simulated"))))
-    return ["gate", "--model", "llama-3-8b", "--cluster", str(path), "--global-batch-size", "64", "--seq-len", "8192"]
+    cluster = simulated_cluster(cli.directory, "h100:8")
+    return ["gate", "--model", "llama-3-8b", "--cluster", cluster, "--global-batch-size", "64", "--seq-len", "8192"]
 
 
 def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, gate_job: list[str]) -> None:
