@@ -170,8 +170,7 @@ def _walked(cls: Any, *, is_own: bool) -> CoreSchema:
 def _prepare(cls: Any) -> None:
     """Put pydantic's schema of each dataclass in a type where pydantic looks for it, those of its parts first.
 
-    Otherwise pydantic makes the schema of a dataclass anew for each dataclass that has it as a part. That takes a
-    quarter of the time in which the service starts.
+    Otherwise pydantic makes the schema of a dataclass anew for each dataclass that has it as a part.
     """
     if isinstance(cls, type) and is_dataclass(cls):
         for hint in _hints(cls).values():
@@ -183,12 +182,24 @@ def _prepare(cls: Any) -> None:
 
 
 class _Strict:
-    """Metadata of ``Document`` that makes pydantic's schema of a type strict."""
+    """Metadata of ``Document`` that makes pydantic read a type strictly. The schema is made when it is first needed.
+
+    A service has a hundred types, and most of its processes read and describe only a few of them.
+    """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the strict schema; pydantic calls this hook."""
-        schema: Any = strict_schema(source)
-        return cast("CoreSchema", {**schema, "metadata": dict(schema.get("metadata", {}))})
+        """Return a schema that reads strictly, and accepts values as they are; pydantic calls this hook."""
+        cls = get_origin(source) or source
+
+        def strict(document: Any) -> Any:
+            is_value = is_dataclass(cls) and isinstance(document, cast("type", cls))
+            return document if is_value else _validator(source, is_own=False).validate_python(document)
+
+        def describe(_: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+            return handler(core_schema.definitions_schema(strict_schema(source), []))
+
+        metadata = {"pydantic_js_annotation_functions": [describe]}
+        return core_schema.no_info_plain_validator_function(strict, metadata=metadata, serialization=_AS_WRITTEN)
 
 
 Document: TypeAlias = Annotated[T, _Strict()]
