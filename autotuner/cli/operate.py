@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import time
@@ -49,9 +50,7 @@ def serve(
 
     Example: autotuner serve --port 8000
     """
-    from autotuner.api.edge.auth import check_start
-    from autotuner.api.main import create_app
-    from autotuner.cli.service import run_server
+    gc.disable()  # the imports would run it fifty times, and it finds nothing
     from autotuner.service.build import build
     from autotuner.service.observing import exporting
     from autotuner.store.schema import migrate_if_embedded
@@ -59,10 +58,18 @@ def serve(
     settings = _settings()
     migrate_if_embedded(settings.database_url)
     application = build(settings)
+    application.asides.prepare()  # they import what they need while this process imports the rest
+    from autotuner.api.edge.auth import check_start
+    from autotuner.api.main import create_app
+    from autotuner.cli.service import run_server
+
     with exporting(settings.telemetry):
         try:
             check_start(application, host or settings.host)
-            run_server(create_app(application), host or settings.host, settings.port if port is None else port)
+            api = create_app(application)
+            gc.freeze()  # what was imported stays
+            gc.enable()
+            run_server(api, host or settings.host, settings.port if port is None else port)
         finally:
             application.close()  # also after a second Ctrl-C during the server's shutdown
 
