@@ -176,6 +176,9 @@ def fields_read(rule: Rule, job: Job) -> frozenset[str]:
     return frozenset(view.read)
 
 
+_DEFAULT = Layout()
+
+
 class _Recorded:
     """A layout that records which of its fields are read, also through derived properties."""
 
@@ -185,7 +188,7 @@ class _Recorded:
     def __getattr__(self, name: str) -> Any:
         if name in OPTIONS:
             self.read.add(name)
-            return getattr(Layout(), name)
+            return getattr(_DEFAULT, name)
         return cast("property", getattr(Layout, name)).__get__(self)
 
 

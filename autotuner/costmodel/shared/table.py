@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Self, TypeVar, cast
 
 import numpy as np
@@ -24,10 +24,18 @@ def zipped(change: Callable[..., Any], *tables: Table) -> Table:
         return cast("Table", change(*tables))
     if isinstance(first, Mapping):
         return cast("Table", {key: zipped(change, *(table[key] for table in tables)) for key in first})  # type: ignore[index]
-    if not is_dataclass(first):
+    cls: Any = type(first)
+    names = _fields_of(cls)
+    if not names:
         return tables[0]
-    changed = {f.name: zipped(change, *(getattr(table, f.name) for table in tables)) for f in fields(first)}
+    changed = {name: zipped(change, *[getattr(table, name) for table in tables]) for name in names}
     return type(tables[0])(**changed)
+
+
+@cache
+def _fields_of(cls: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass; none for any other type."""
+    return tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
 
 
 def taken(table: Table, rows: npt.NDArray[np.integer[Any]]) -> Table:
@@ -63,9 +71,9 @@ def columns_of(table: Any) -> Iterator[Column]:
     elif isinstance(table, Mapping):
         for one in table.values():
             yield from columns_of(one)
-    elif is_dataclass(table):
-        for f in fields(table):
-            yield from columns_of(getattr(table, f.name))
+    else:
+        for name in _fields_of(table.__class__):
+            yield from columns_of(getattr(table, name))
 
 
 def write(source: Any, target: Any, rows: slice) -> None:
