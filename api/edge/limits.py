@@ -165,7 +165,7 @@ class _Told:
 def _log_end(route: asyncio.Future[None]) -> None:
     error = None if route.cancelled() else route.exception()
     if error is not None:
-        structlog.get_logger("api").error("request failed after its time", exc_info=error)
+        structlog.get_logger("api").error("request failed after its time limit", exc_info=error)
 
 
 # Limits of a body: its bytes, its time, and a shape that costs little to read.

@@ -72,7 +72,7 @@ def maybe_count(row: Row, *names: str, lowest: int = 1) -> int | None:
         if cell not in _BLANK:
             value = _number(name, cell)
             if not (lowest <= value <= _MAX_COUNT and value.is_integer()):
-                raise UnusableRow(f"the column {name} is not a whole number of 1 or more")
+                raise UnusableRow(f"the value of the column {name} is not a whole number of 1 or more")
             return int(value)
     return None
 
@@ -97,7 +97,7 @@ def positive(row: Row, name: str) -> float:
     """
     value = _number(name, text(row, name))
     if value <= 0:
-        raise UnusableRow(f"the column {name} is not above 0")
+        raise UnusableRow(f"the value of the column {name} is not above 0")
     return value
 
 
@@ -118,7 +118,7 @@ def _number(name: str, cell: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UnusableRow(f"the column {name} is not a number")
+        raise UnusableRow(f"the value of the column {name} is not a number")
     return value
 
 

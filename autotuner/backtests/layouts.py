@@ -137,7 +137,7 @@ def _degrees(row: Row, source: Source, world_size: int) -> _Degrees:
     data, rest = divmod(world_size, tensor * pipeline * context)
     # some count context ranks as replicas, some count each group of expert ranks as one
     if rest or (stated is not None and data not in {stated, stated * expert} and stated != data * context):
-        raise UnusableRow("the product of the parallel degrees is not the number of accelerators")
+        raise UnusableRow("the product of the parallel degrees differs from the number of accelerators")
     return _Degrees(data, context, tensor, pipeline, expert)
 
 

@@ -222,7 +222,7 @@ def _with_stated_size(spec: TransformerSpec, row: Row) -> TransformerSpec:
     nearest = usual if distance(usual) <= _USUAL_TOLERANCE else min(variants, key=distance)
     if distance(nearest) > _COUNT_TOLERANCE:
         raise UnusableRow(
-            "the stated number of parameters is not the number that follows from the sizes of the model",
+            "the stated number of parameters differs from the number computed from the sizes of the model",
             text(row, "params_b"),
         )
     return nearest

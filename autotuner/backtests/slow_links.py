@@ -158,9 +158,9 @@ def _delays_s(row: Row, num_links: int) -> list[float]:
     try:
         delays_s = [float(word) / 1e3 for word in words]
     except ValueError as error:
-        raise UnusableRow("the column delay_ms is not a number", cell) from error
+        raise UnusableRow("the value of the column delay_ms is not a number", cell) from error
     if not all(0 <= delay_s < math.inf for delay_s in delays_s):
-        raise UnusableRow("the column delay_ms is not a finite number of 0 or more", cell)
+        raise UnusableRow("the value of the column delay_ms is not a finite number of 0 or more", cell)
     return delays_s * (num_links // len(words))
 
 

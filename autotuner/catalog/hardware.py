@@ -290,8 +290,8 @@ def _nodes(count: str, per_node: int) -> tuple[int, int]:
     if total % per_node:
         nearest = max(1, round(total / per_node)) * per_node
         rule = (
-            f"must be a multiple of {per_node}, the accelerators of a node, or a divisor of it; for "
-            "other nodes write nodes x accelerators per node"
+            f"must be a multiple or a divisor of {per_node}, the accelerators of a node; for nodes of another size, "
+            "write nodes x accelerators per node, such as 2x6"
         )
         raise InvalidInput("cluster", total, rule, nearest)
     return total // per_node, per_node

@@ -211,7 +211,7 @@ def with_collectives(imported: Imported, text: str) -> Imported:
     for name, value in said.items():
         fields = _fields(name, value)
         if fields is None:
-            detail = _UNKNOWN.get(name, "is not a choice that a layout has for all-reduces")
+            detail = _UNKNOWN.get(name, "is not an algorithm or protocol for all-reduces that a layout can have")
             notes.append(Note(kind=NoteKind.IGNORED, setting=f"{name}={value}"[:60], detail=detail))
         else:
             layout = replace(layout, **fields)  # type: ignore[arg-type]  # each field has its own type

@@ -137,9 +137,7 @@ class NodeProcess:
         This is the case if another program ended the node process or a rank, or used the port at which the ranks meet.
         """
         if self._was_told_to_end:
-            return Stopped(
-                reason="infrastructure", detail="the node got SIGTERM from another program than the autotuner"
-            )
+            return Stopped(reason="infrastructure", detail="the node received SIGTERM, and not from the autotuner")
         return if_port_taken(failure) or if_killed(failure, self._deaths) or with_stuck(failure, self._stuck)
 
     def _read(self) -> None:

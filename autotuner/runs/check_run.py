@@ -110,7 +110,7 @@ class _Check:
         except StopRequested:
             if self._hold.stop() is not Stop.CANCEL:
                 raise
-            return Finish(state=RunState.CANCELLED, detail="the check was cancelled; it has no jobs left")
+            return Finish(state=RunState.CANCELLED, detail="the check was cancelled, and all its jobs have ended")
         return Finish(state=RunState.COMPLETE, detail=stored_said(self._cluster, profile))
 
     # ------------------------------------------------------------------ the engine

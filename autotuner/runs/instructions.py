@@ -122,7 +122,7 @@ def given_up(trial: Trial) -> TrialFailure | None:
     last = trial.jobs[-1] if trial.jobs else None
     if last is not None and last.phase is EngineJobPhase.LOST:
         return _lost(trial, last.detail)
-    message = f"interrupted {trial.attempts} times: the service ends each time this trial runs"
+    message = f"interrupted {trial.attempts} times: the service ended each time while this trial ran"
     return TrialFailure(kind=FailureKind.INTERRUPTED, message=message)
 
 

@@ -125,8 +125,8 @@ class Retuning:
         cluster = request.template.job.cluster
         if request.on_new_links and self.links_today(cluster) is None:
             rule = (
-                f"must be left out, because no cluster {cluster.name} of that size is saved, so no change "
-                "of its links can be seen"
+                f"must be left out, because the service sees changes of links only on a stored cluster, and no cluster "
+                f"{cluster.name} of this size is stored"
             )
             raise InvalidInput("on_new_links", True, rule, False)
         next_due_at = cron.next_due_at(after=now)  # missed due times are not caught up

@@ -115,7 +115,9 @@ class _Performer:
                 raise StopRequested(outcome.reason)
             if outcome.reason == "shutdown" or trial.attempts < _MAX_ATTEMPTS:
                 return replace(trial, state=TrialState.QUEUED)
-            return replace(trial, state=TrialState.FAILED, detail=f"lost {trial.attempts} times: {outcome.detail}")
+            return replace(
+                trial, state=TrialState.FAILED, detail=f"its ranks were lost {trial.attempts} times: {outcome.detail}"
+            )
         failure = outcome if isinstance(outcome, TrialFailure) else None
         return self._plan.ended(trial, pruned=watcher.pruned, failure=failure)
 

@@ -225,7 +225,7 @@ class SweepMachine:
             if ended is None:
                 return None
             return instructions.Finish(state=ended.state, reason=ended.reason, detail=ended.detail)
-        detail = f"{ended.detail}; since then a trial that ran again was measured"
+        detail = f"{ended.detail}; after that, a repeated trial was measured"
         return instructions.Finish(state=RunState.COMPLETE, reason=ended.reason, detail=detail)
 
     def _step_from_incumbent(self) -> Proposal | None:

@@ -330,8 +330,7 @@ class Proxy:
             check_name(name)
         except InvalidInput as error:
             raise NotLetIn(
-                f"the proxy sent the name of a caller that is not legal ({error}); correct the configuration of "
-                "the proxy"
+                f"the proxy sent an invalid name of a caller ({error}); correct the configuration of the proxy"
             ) from error
         return Caller(name=name, scope=Scope.ADMIN if name in self.admins else self.scope)
 
@@ -455,10 +454,10 @@ class Login:
             session = self._store.get_session(fingerprint(secret))
             token, _ = self._store.get_token(session.token_id)
         except NotFound:
-            raise NotLetIn("this session is over; log in again at /login") from None
+            raise NotLetIn("this session has ended; log in again at /login") from None
         now = self._clock.now()
         if session.expires_at <= now or not token.is_valid(now):
-            raise NotLetIn("this session is over; log in again at /login")
+            raise NotLetIn("this session has ended; log in again at /login")
         return self._used(token)
 
     # ------------------------------------------------------------------ tokens

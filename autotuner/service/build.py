@@ -69,7 +69,7 @@ from autotuner.store.sql import Store, open_store
 Startable: TypeAlias = SweepCreate | SweepRequest | OptimizerStudyCreate | GateCreate | ClusterCheck | PlanRequest
 """Requests that start a run that callers can read and stop."""
 
-_UNHELD = dict.fromkeys(("gate", "retune"), "cancelled while no worker held it")
+_UNHELD = dict.fromkeys(("gate", "retune"), "cancelled while no worker ran it")
 """Reason that a run gets, by kind, when it is cancelled while no worker holds it."""
 
 

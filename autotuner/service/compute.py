@@ -153,7 +153,7 @@ class Turns:
     def _require_running(self, turn: _Turn) -> None:
         if turn.state is _State.DROPPED:
             rule = (
-                "you have the most waiting computations, so this one was dropped for the computation of "
+                "the queue of computations is full, and you have the most in it, so this one was removed for "
                 "another caller; try again later"
             )
             raise Busy(rule, retry_after_s=5)

@@ -245,7 +245,7 @@ def _unique(name: str, due_at: float) -> str:
     return f"retune {due_at!r} {name}"
 
 
-_SKIPPED = Finish(state=RunState.CANCELLED, detail="another run was unfinished")
+_SKIPPED = Finish(state=RunState.CANCELLED, detail="another run of this retune was not finished")
 
 
 # ---------------------------------------------------------------------- in the transaction that ends a run

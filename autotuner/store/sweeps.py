@@ -121,7 +121,7 @@ class SweepStore(Part):
         jobs and the sweep. A finished sweep stays unchanged.
         """
         try:
-            self._runs.cancel("sweep", sweep_id, "cancelled while no worker held it", now=now)
+            self._runs.cancel("sweep", sweep_id, "cancelled while no worker ran it", now=now)
         except InvalidInput as problem:
             self._runs.fail_unreadable("sweep", sweep_id, problem, now=now)
             raise Conflict(

@@ -390,7 +390,7 @@ def test_the_best_run_of_a_sheet_is_never_refused(number: int) -> None:
 
 UNREAD = {
     "megatron_lm_tables": 10,  # tensor and pipeline degree are printed as their product, or no micro-batch is
-    "nemo_megatron_bridge_perf": 8,  # the product of the parallel degrees is not the number of accelerators
+    "nemo_megatron_bridge_perf": 8,  # the product of the parallel degrees differs from the number of accelerators
 }
 """Rows that say too little, or contradict themselves."""
 

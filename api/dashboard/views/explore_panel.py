@@ -46,7 +46,7 @@ _USUAL = (
 """Options that most people set, in the usual order; the other options are folded."""
 
 _WORLD_SIZE = "world-size"
-_RANKS_LEFT = "with the other degrees, they do not divide the ranks of the cluster"
+_RANKS_LEFT = "multiplied by the other degrees, these values do not divide the number of ranks"
 """Text for the rule of the number of ranks, because the product in its message differs from value to value."""
 
 _SHORT = {

@@ -68,7 +68,7 @@ def read_nvidia_smi(text: str) -> Topology:
         raise InvalidInput(
             "GPUs",
             sorted(gpus.values()),
-            "must be all GPUs from GPU0 on, and a row is missing; copy the whole output of `nvidia-smi topo -m`",
+            "must be all numbers of GPUs from 0 on without a gap; copy the whole output of `nvidia-smi topo -m`",
         )
     between: _Between = {
         (gpus.get(one, one), gpus.get(other, other)): cell
@@ -142,10 +142,7 @@ def _require_symmetry(devices: list[str], rows: Mapping[str, _Row]) -> None:
             there, back = rows[one].cells[other_place], rows[other].cells[place]
             if there != back or (there == "X") != (one == other):
                 rule = (
-                    (
-                        f"must be the same as the cell of {other} in the line of that device, because the table is "
-                        "symmetric"
-                    )
+                    f"must be the same from {one} to {other} as from {other} to {one}, because the table is symmetric"
                     if one != other
                     else "must be X, because a device has no link to itself"
                 )

@@ -162,9 +162,7 @@ def _by_name(switches: Iterable[_Switch]) -> dict[str, _Switch]:
         where = f"line {switch.number}"
         num_names += len(switch.nodes) + len(switch.children)
         if num_names > _MOST_NAMES:
-            raise InvalidInput(
-                where, switch.name, f"is one name too many: a file may have at most {_MOST_NAMES:,} names"
-            )
+            raise InvalidInput(where, switch.name, f"is past the limit: a file may have at most {_MOST_NAMES:,} names")
         if switch.name in by_name:
             rule = f"must be defined only once; line {by_name[switch.name].number} defines it too"
             raise InvalidInput(where, switch.name, rule)
@@ -218,7 +216,7 @@ def _heights(by_name: Mapping[str, _Switch]) -> dict[str, int]:
     for name, switch in by_name.items():
         if name not in heights:
             raise InvalidInput(
-                f"line {switch.number}", name, "must not be below itself, also not through other switches"
+                f"line {switch.number}", name, "must not be below itself, directly or through other switches"
             )
     _require_one_place(by_name)
     return heights

@@ -213,8 +213,8 @@ _RULES: tuple[Rule, ...] = named(
             "last_stage_less_layers",
             lambda x, j: (x.pipeline_parallel_degree > 1) & (smallest_end(x, j) < 1),
             lambda x, j: (
-                f"the first or the last stage has {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers "
-                "less than the others and so none left; the built-in trial job needs at least one layer on each stage"
+                f"with {max(x.first_stage_less_layers, x.last_stage_less_layers)} layers less than the other stages, "
+                "the first or the last stage has no layer; the built-in trial job needs a layer on each stage"
             ),
         ),
         "trial-shards-over-data-ranks": held(
@@ -390,14 +390,15 @@ _RULES: tuple[Rule, ...] = named(
                 & (j.cluster.accelerator.kind == "cpu")
                 & (_sums_whole_gradients(x) == 0)
             ),
-            "on CPUs the built-in trial job uses trees only for all-reduces, and this layout has none, because "
-            "it has no replicas; rings also run reduce-scatters and all-gathers",
+            "on CPUs the built-in trial job uses the algorithm tree only for all-reduces, and a layout without "
+            "replicas has no all-reduces; the algorithm ring also runs reduce-scatters and all-gathers",
             CollectiveAlgorithm.RING,
         ),
         "trial-exchanges-on-one-level": held(
             "collective_hierarchy",
             CollectiveHierarchy.FLAT,
-            "{x.gradient_sync} exchange gathers its data with torch's own collectives, which have only one level",
+            "the gradient exchange {x.gradient_sync} gathers its data with torch's own collectives, which have "
+            "only one level",
             lambda x, j: (x.gradient_sync != GradientSync.FULL) & (x.data_parallel_replicate_degree > 1),
         ),
     }

@@ -278,8 +278,8 @@ def _sums_in_fp32(reading: Reading) -> bool:
             reading.assumed("accumulate_allreduce_grads_in_fp32", "with bf16 Megatron sums gradients in fp32")
     if reading.on("grad_reduce_in_bf16"):
         detail = (
-            "predictions for Megatron's software assume gradients that are summed in fp32, which is "
-            "two bytes per parameter too many here"
+            "predictions for Megatron's software assume gradients that are summed in fp32, so they count two bytes "
+            "per parameter too many for this configuration"
         )
         reading.changed("grad_reduce_in_bf16", detail)
     return said
@@ -552,8 +552,8 @@ def read_layout(reading: Reading, wanted: ExportFormat, num_layers: int | None =
             layout = replace(layout, rank_order=RankOrder.REPLICAS_OUTERMOST)
         else:
             detail = (
-                "in a layout, data-parallel ranks that shard with each other are inside a stage; the usual "
-                "order is read"
+                "a layout keeps the ranks that shard with each other inside one stage, so the configuration is read "
+                "with the usual order of ranks"
             )
             reading.changed("use_tp_pp_dp_mapping", detail)
     overlaps = reading.on("tp_comm_overlap") and layout.sequence_parallel

@@ -218,7 +218,9 @@ class Module:
         self._num_calls += 1
         if depth > _DEEPEST or self._num_calls > _MOST_CALLS:
             raise InvalidInput(
-                "config", function.name, "is a function that calls itself again through other functions, without an end"
+                "config",
+                function.name,
+                "is a function that calls itself without an end, directly or through other functions",
             )
         names: dict[str, object] = dict(_defaults(function))
         for statement in function.body:

@@ -66,7 +66,7 @@ def _precision_0_2(reading: Settings, layout: Layout) -> Layout:
     kinds = {name.removeprefix("quantize.linear.") for name in names}
     rounds_experts = any(name.startswith("quantize.grouped_mm.") for name in names)
     if kinds & {"mx", "float8"} and not rounds_experts and layout.expert_parallel_degree > 1:
-        detail = "without a converter of grouped products, experts stay in 16 bits; the experts of a layout do not"
+        detail = "without a converter of grouped products, experts stay in 16 bits, but a layout has no such exception"
         reading.changed("model.converters", detail)
     if "mx" in kinds:
         reading.text(f"{_MX}.recipe_name", "mxfp8_cublas")
@@ -100,8 +100,8 @@ def _unrounded(reading: Settings, layout: Layout, *, needs_shards: bool) -> Layo
         reading.changed(_DTYPE, "weights and optimizer states are in bf16 too, but a layout keeps them in fp32")
     elif param == "bfloat16" and needs_shards and inner and not shards(layout):
         detail = (
-            "without shards, torchtitan 0.2 does not cast anything together with tensor or pipeline "
-            "ranks: it trains in fp32"
+            "without shards, torchtitan 0.2 casts nothing to bf16 if there are tensor or pipeline ranks, so it "
+            "trains in fp32"
         )
         reading.changed(_PARAM, detail)
         precision = Precision.FP32

@@ -138,7 +138,7 @@ class ProcessEngine:
 
     def _start(self, job: Path) -> JobStatus:
         if (job / "cancelled").exists():
-            return JobStatus(phase=EngineJobPhase.ENDED, detail="cancelled before it began")
+            return JobStatus(phase=EngineJobPhase.ENDED, detail="the job was cancelled before it began")
         with FileLock(self._folder / "starting.lock"):
             if _pids(job):
                 return JobStatus(phase=EngineJobPhase.RUNNING)

@@ -110,7 +110,9 @@ def _read(word: str) -> Iterator[Condition]:
     column = column_named(found["name"], FIELD)
     if column.unit == "text":
         raise InvalidInput(
-            FIELD, word, "must be a word of a layout such as tp4, because this column has no values to compare"
+            FIELD,
+            word,
+            f"must be a word of a layout, such as tp4, because values of the column {column.name} cannot be compared",
         )
     sign, value_of = found["sign"], _word if column.unit == "word" else _number
     values = tuple(value_of(column, text, word) for text in found["value"].split(",") if text)

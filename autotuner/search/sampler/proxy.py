@@ -127,7 +127,7 @@ def proxy_trial(
             return replace(trial, measured_parts=measured_parts(job, layout, cluster, trial))
     return _reason(
         "pipeline_parallel_degree",
-        f"no smaller number of its pipeline ranks and replicas fits on {cluster.world_size} accelerators",
+        f"no proxy of the layout with fewer pipeline ranks and replicas fits on {cluster.world_size} accelerators",
     )
 
 

@@ -287,7 +287,7 @@ class ResilientPipeline(_PipelineScheduleRuntime):
             raise InvalidInput("schedule", found, rule, str(wanted))
         own = {action.stage for action in schedule.ranks[self.rank]}
         if own != set(self._timed_stages):
-            rule = f"must give rank {self.rank} its stages {sorted(self._timed_stages)}"
+            rule = f"must give rank {self.rank} the stages {sorted(self._timed_stages)}"
             raise InvalidInput("schedule", sorted(own), rule)
         self.schedule = schedule
         # the runtime adds sends and receives

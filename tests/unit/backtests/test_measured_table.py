@@ -256,21 +256,24 @@ def reason(**cells: str) -> str:
     [
         ({"status": "failed_or_oom", "oom": "0"}, "the run was not completed: its status is failed_or_oom"),
         ({"notes": "run failed: Kernel not available"}, "run failed: Kernel not available"),
-        ({"step_time_s": "0"}, "the column step_time_s is not above 0"),
-        ({"step_time_s": "nan"}, "the column step_time_s is not a number"),
-        ({"step_time_s": "", "tokens_per_s_per_gpu": "0"}, "the column tokens_per_s_per_gpu is not above 0"),
+        ({"step_time_s": "0"}, "the value of the column step_time_s is not above 0"),
+        ({"step_time_s": "nan"}, "the value of the column step_time_s is not a number"),
+        (
+            {"step_time_s": "", "tokens_per_s_per_gpu": "0"},
+            "the value of the column tokens_per_s_per_gpu is not above 0",
+        ),
         ({"step_time_s": ""}, "the row has neither a step time nor tokens per second"),
         ({"layers": ""}, "the column layers is empty, but it is required"),
-        ({"layers": "many"}, "the column layers is not a number"),
-        ({"layers": "inf"}, "the column layers is not a number"),
-        ({"layers": "2.5"}, "the column layers is not a whole number of 1 or more"),
-        ({"hidden": "1e18"}, "the column hidden is not a whole number of 1 or more"),
-        ({"micro_batch": "0"}, "the column micro_batch is not a whole number of 1 or more"),
+        ({"layers": "many"}, "the value of the column layers is not a number"),
+        ({"layers": "inf"}, "the value of the column layers is not a number"),
+        ({"layers": "2.5"}, "the value of the column layers is not a whole number of 1 or more"),
+        ({"hidden": "1e18"}, "the value of the column hidden is not a whole number of 1 or more"),
+        ({"micro_batch": "0"}, "the value of the column micro_batch is not a whole number of 1 or more"),
         ({"heads": "12"}, "the number of heads does not divide the hidden size: 12, 1024"),
         ({"kv_heads": "3"}, "num_kv_heads must divide num_heads (16)"),
-        ({"params_b": "70"}, "is not the number that follows from the sizes of the model"),
-        ({"tp": "3"}, "the product of the parallel degrees is not the number of accelerators"),
-        ({"dp": "4"}, "the product of the parallel degrees is not the number of accelerators"),
+        ({"params_b": "70"}, "differs from the number computed from the sizes of the model"),
+        ({"tp": "3"}, "the product of the parallel degrees differs from the number of accelerators"),
+        ({"dp": "4"}, "the product of the parallel degrees differs from the number of accelerators"),
         ({"tp": "", "pp": ""}, "the column tp is empty, but it is required"),
         ({"global_batch": "63"}, "the layout is not legal, because of the rule whole-micro-batches"),
         ({"global_batch": ""}, "the column global_batch is empty, but it is required"),
@@ -353,12 +356,12 @@ def test_rows_left_out_are_counted_by_reason_with_an_example_in_their_sheet_or_t
     rows = [row(), row(tp="3"), row(tp="5"), row(act_ckpt="some")]
     (sheet,) = read(path, rows).sheets
     assert sheet.left_out == {
-        "the product of the parallel degrees is not the number of accelerators": 2,
+        "the product of the parallel degrees differs from the number of accelerators": 2,
         "the recomputation is not a known name, such as none, selective or full": 1,
     }
     table = read(path, [row(), row(tp="3"), row(gpu="TPU"), row(tp="5"), row(act_ckpt="some")])
     assert table.examples == {
-        "the product of the parallel degrees is not the number of accelerators": "row 2: small, 8 x A100-80GB",
+        "the product of the parallel degrees differs from the number of accelerators": "row 2: small, 8 x A100-80GB",
         "the accelerator 'TPU' is not in the catalog": "row 3: small, 8 x TPU",
         "the recomputation is not a known name, such as none, selective or full": "row 5: small, 8 x A100-80GB: some",
     }

@@ -68,12 +68,12 @@ def test_methods_are_known_by_the_names_that_they_have_had(word: str, method: Me
         ({"slow_links": "7_8"}, "does not join two neighbouring stages"),
         ({"slow_links": "first"}, "not a list of links"),
         ({"slow_links": "0_1,1_0"}, "named twice"),
-        ({"delay_ms": "slow"}, "the column delay_ms is not a number"),
+        ({"delay_ms": "slow"}, "the value of the column delay_ms is not a number"),
         ({"delay_ms": "inf"}, "not a finite number of 0 or more"),
         ({"delay_ms": "10,20,30"}, "must have one delay for all slow links, or one"),
         ({"pp": "1", "slow_links": ""}, "no links"),
         ({"microbatches": "1000000"}, "passes than can be simulated"),
-        ({"last5_mean_ms": ""}, "the column last5_mean_ms is not a number"),
+        ({"last5_mean_ms": ""}, "the value of the column last5_mean_ms is not a number"),
     ],
 )
 def test_a_row_that_cannot_be_judged_says_why(changes: dict[str, str], complaint: str) -> None:

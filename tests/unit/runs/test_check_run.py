@@ -317,7 +317,10 @@ def test_a_check_that_is_cancelled_ends_its_job(store: Store, tmp_path: Path) ->
 
     engine = Asked(QUEUED)
     ended = checked(store, {"scripted": launcher(tmp_path, engine)})
-    assert (ended.state, lines(ended)[-1]) == (RunState.CANCELLED, "the check was cancelled; it has no jobs left")
+    assert (ended.state, lines(ended)[-1]) == (
+        RunState.CANCELLED,
+        "the check was cancelled, and all its jobs have ended",
+    )
     assert set(engine.cancelled) == {job.handle for job in ended.progress.jobs}
 
 

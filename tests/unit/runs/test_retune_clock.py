@@ -383,5 +383,5 @@ def test_links_that_differ_by_no_more_than_measurements_do_start_no_run() -> Non
 
 
 def test_new_links_cannot_be_waited_for_where_no_cluster_is_stored() -> None:
-    with pytest.raises(InvalidInput, match="no change of its links can be seen"):
+    with pytest.raises(InvalidInput, match="the service sees changes of links only on a stored cluster"):
         Night().add(on_new_links=True)

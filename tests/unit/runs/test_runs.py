@@ -275,7 +275,7 @@ def test_what_a_trial_was_given_up_for_is_said_unless_its_job_goes_on() -> None:
     interrupted = present(given_up(queued_trial(attempts=3)))
     assert (interrupted.kind, interrupted.message) == (
         FailureKind.INTERRUPTED,
-        "interrupted 3 times: the service ends each time this trial runs",
+        "interrupted 3 times: the service ended each time while this trial ran",
     )
     lost = present(given_up(queued_trial(attempts=3, jobs=(LOST,))))
     assert lost.kind is FailureKind.INFRASTRUCTURE

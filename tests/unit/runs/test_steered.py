@@ -204,7 +204,7 @@ def test_a_trial_that_died_and_runs_again_well_is_ranked_and_completes_its_sweep
     steered.rerun(0)
     after = steered.run()
     assert after.state is RunState.COMPLETE
-    assert after.stop_detail.endswith("since then a trial that ran again was measured")
+    assert after.stop_detail.endswith("after that, a repeated trial was measured")
 
 
 def test_a_trial_runs_again_beside_no_other_and_the_search_goes_on_after_it() -> None:

@@ -304,12 +304,11 @@ def test_nvlinks_that_are_few_are_a_mesh_bridges_or_pass_on_what_others_send() -
         ("GPU0 GPU1\nGPU0 X NVL\nGPU1 NVL X", "line 2 = 'NVL': must be one of X, PIX"),
         (
             "GPU0 GPU1\nGPU0 X PIX\nGPU1 PXB X",
-            "line 2 = 'PIX': must be the same as the cell of GPU1 in the "
-            "line of that device, because the table is symmetric; .* PXB",
+            "line 2 = 'PIX': must be the same from GPU0 to GPU1 as from GPU1 to GPU0, .* PXB",
         ),
         ("GPU0 GPU1\nGPU0 X PIX", "line 1 = 'GPU1': is a column of the table, but no line begins with this name"),
         ("GPU0 GPU1\nGPU0 X\nGPU1 PIX X", "line 2 = 'GPU0 X': must have 2 cells"),
-        ("GPU0 GPU2\nGPU0 X PIX\nGPU2 PIX X", "must be all GPUs from GPU0 on, and a row is missing"),
+        ("GPU0 GPU2\nGPU0 X PIX\nGPU2 PIX X", "must be all numbers of GPUs from 0 on without a gap"),
     ],
 )
 def test_a_matrix_that_is_not_whole_is_refused_with_its_line(text: str, told: str) -> None:

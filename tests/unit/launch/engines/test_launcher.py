@@ -72,7 +72,7 @@ LOST_PEER = RankFailure(rank=0, kind=FailureKind.COMMUNICATION, message="connect
 ALONE = told(type="failure", **to_plain(LOST_PEER)) + told(type="node", exit_code=1)
 OUT_OF_MEMORY = replace(ENDED, detail="OUT_OF_MEMORY", is_out_of_memory=True)
 FAILED = JobStatus(phase=EngineJobPhase.ENDED, detail="FAILED: NonZeroExitCode")
-SIGTERM = "nodes 0, 1 got SIGTERM from another program than the autotuner"
+SIGTERM = "nodes 0, 1 received SIGTERM, and not from the autotuner"
 
 LOST_IT, CRASHED = "scripted lost the job: ", FailureKind.CRASH
 

@@ -206,9 +206,7 @@ def test_a_node_that_somebody_else_ends_says_nothing_of_the_trial(work_dir: Path
         node.terminate()
 
     outcome = run(work_dir, registered(), ENDLESS, Watcher(at_first_step=end_node))
-    assert outcome == Stopped(
-        reason="infrastructure", detail=("the node got SIGTERM from another program than the autotuner")
-    )
+    assert outcome == Stopped(reason="infrastructure", detail=("the node received SIGTERM, and not from the autotuner"))
 
 
 # ---------------------------------------------------------------- what it is given

@@ -66,11 +66,11 @@ def test_differences_are_said_where_they_are_beyond_the_noise_from_the_fastest_o
     assert (found.fastest, found.slowest, found.items[0].beside) == ("A", "C", None)
     assert told(contender(1.1), contender(1.0))[0] == "B is 10.0 % faster than A"
     assert told(contender(1.0, 0.02), contender(1.01, 0.02))[:2] == (
-        "A and B cannot be told apart",
+        "A and B do not differ measurably",
         "The difference is within the noise of equal runs.",
     )
     assert told(contender(1.0, 0.02), contender(1.01, 0.02), contender(1.3, 0.02))[:2] == (
-        "A is 30.0 % faster than C and cannot be told from B",
+        "A is 30.0 % faster than C and does not differ measurably from B",
         "1 of 2 differences are beyond the noise of equal runs.",
     )
 

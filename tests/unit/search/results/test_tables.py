@@ -127,7 +127,7 @@ def test_conditions_are_met_by_these_rows(text: str, met: str) -> None:
         ),
         (
             "layout=tp4",
-            r"must be a word of a layout such as tp4, because this column has no values to compare",
+            r"must be a word of a layout, such as tp4, because values of the column layout cannot be compared",
         ),
         ("tp=,", r"must have a value after the sign, for example tp=4"),
         ("tp=1 " * 31, r"must be 30 conditions or fewer"),
