@@ -674,7 +674,7 @@ class Remote:
         return self._post(f"/retunes/{name}/resume", Retune)
 
     def adopt_layout(self, name: str, body: Adoption) -> Retune:
-        """Make a layout the layout in use of a retune, with which its next runs compare other layouts.
+        """Set the layout in use of a retune. The next runs of the retune compare other layouts with this layout.
 
         A retune is a job that is tuned again on a schedule.
         """

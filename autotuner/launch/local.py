@@ -243,7 +243,7 @@ class LocalLauncher:
         return f"{cluster.name} has {cluster.world_size} GPUs, but the machine that runs the trials has {num_gpus}"
 
     def capacity(self, cluster: Cluster) -> int:
-        """Return how many trials can run at once: on CPU cores 1, since trials would share caches and memory bandwidth.
+        """Return how many trials can run at once: 1 on CPU cores, because trials would share their memory bandwidth.
 
         On GPUs, it is the number of trials that can each have their own GPUs.
         """

@@ -37,11 +37,11 @@ class Windows:
     """Number of ranks of the job. The last part may have fewer ranks than the others."""
 
     def rings_out(self) -> Floats:
-        """Return the number of rings that leave one part of the cluster, for the part that most rings leave."""
+        """Return the largest number of rings that leave one part of the cluster, over all parts."""
         return self._fullest(_rings_out)
 
     def sends_out(self) -> Floats:
-        """Return the number of ranks in a part of the cluster that send to a later part, for the part with the most.
+        """Return the largest number of ranks in one part of the cluster that send to a later part, over all parts.
 
         Each rank sends to the next rank of its group.
         """

@@ -119,7 +119,7 @@ class EngineRanks:
         return self._outputs.attempt_end(timed_out=why == "timeout", detail=self.status.detail)
 
     def explain(self, failure: TrialFailure) -> TrialFailure | Stopped:
-        """Return ``failure``, or ``Stopped`` if the job lost nodes or the engine and the trial is not to blame."""
+        """Return ``failure``, or ``Stopped`` if the trial failed only because its job lost nodes or its engine."""
         if failure.kind in _OF_A_LOST_PEER:
             self._miss()
         if self.status.phase is EngineJobPhase.LOST:
@@ -140,9 +140,7 @@ class EngineRanks:
         told = self._outputs.told_to_end
         if not told or self.status.phase is EngineJobPhase.LOST:
             return
-        detail = (
-            f"node{'s' if len(told) > 1 else ''} {_listed(told)} got SIGTERM from another program than the autotuner"
-        )
+        detail = f"node{'s' if len(told) > 1 else ''} {_listed(told)} received SIGTERM, and not from the autotuner"
         if self.status.phase.is_over and self.status.detail:
             detail = f"{self.status.detail}: {detail}"
         self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)
