@@ -356,7 +356,7 @@ def _healthy(cluster: Cluster, app: App) -> tuple[Cluster, tuple[LinkHealth, ...
 
 
 # ---------------------------------------------------------------- groups of inputs
-LINKS, SELDOM = "Links that are slow, or fail", "Seldom used"
+LINKS, SELDOM = "Slow and failing links", "Advanced"
 
 _GROUPS = {"workload": "Workload", "budget": "Budget", "trial_cluster": "The sweep"}
 _GROUPS |= {"link_health": LINKS, "fault_trace": LINKS, "model": "", "cluster": "", "space": ""}

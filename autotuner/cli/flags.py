@@ -20,7 +20,7 @@ from autotuner.core import documents
 from autotuner.core.errors import InvalidInput
 from autotuner.core.text import Input, in_words_of, inputs_of, to_document
 
-SELDOM = "Seldom used"
+SELDOM = "Advanced"
 """Panel in a command's help for options that few people need."""
 
 

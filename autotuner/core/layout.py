@@ -513,7 +513,7 @@ class LayoutOptions:
         word="deal{}",
         topic=Topic.BATCH,
         enters=CostPart.PRODUCTS,
-        label="ranks that deal sequences",
+        label="ranks that share sequences",
         qualifies="batch_balance",
         phrase="dealt among {} ranks",
     )
@@ -550,7 +550,7 @@ class LayoutOptions:
         word="no-pxn",
         topic=Topic.DATA,
         enters=CostPart.LAYER,
-        label="relay to the right rail",
+        label="relay over NVLink (PXN)",
         layer=CommunicationLayer.FLOWS,
         phrase="without PXN",
         burdens=(Burden(SETTING, "a choice of the library for rails is overridden until the job is restarted"),),

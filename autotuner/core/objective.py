@@ -314,13 +314,13 @@ class Objective:
 
     metric: Annotated[Metric, Flag("objective"), Caption("Maximise")] = Metric.MFU
     """Metric to maximise, if there is no profile of several metrics. mfu and tokens_per_s give the same ranking."""
-    under_faults: Annotated[bool, Rare()] = False
+    under_faults: Annotated[bool, Caption("Rank under faults"), Rare()] = False
     """Rank by the values under the sweep's fault trace. A sweep with a fault trace sets this, and shows values without
     faults too."""
     profile: Annotated[
         tuple[Weight, ...],
         Typed(_typed_profile, profile_text, "mfu=2,tokens_per_dollar=1"),
-        Caption("Weighed against each other"),
+        Caption("Weighted metrics"),
         Rare(),
     ] = ()
     """Metrics that are maximised together, each with a weight. The value of a layout is the product of its metrics,
@@ -329,7 +329,7 @@ class Objective:
     front: Annotated[
         tuple[Metric, ...],
         Typed(_typed_front, metrics_text, "mfu,tokens_per_dollar"),
-        Caption("Without a trade between"),
+        Caption("Pareto front of"),
         Rare(),
     ] = ()
     """Metrics of a Pareto front. The sweep looks for every layout that no other layout beats in all of these metrics,

@@ -114,9 +114,7 @@ class BareJob:
 class JobRequest(BareJob):
     """A request with a job (model, cluster, workload), and changes to the cluster's links and prices."""
 
-    link_health: Annotated[
-        tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Caption("Links that are not healthy"), Rare()
-    ] = ()
+    link_health: Annotated[tuple[LinkHealth, ...], MaxLen(MAX_LINKS), Caption("Slow or dead links"), Rare()] = ()
     """Links of the cluster whose state differs from its description; the last entry of a link counts."""
     price_per_accelerator_hour: Annotated[Annotated[float, Ge(0)] | None, Flag("price"), Rare()] = None
     """Price in US dollars per accelerator and hour, if it differs from the cluster's price."""
@@ -144,7 +142,7 @@ class JobRequest(BareJob):
 class PredictedJobRequest(JobRequest):
     """A request with a job, and measured runs that calibrate predictions for its cluster."""
 
-    measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED), Rare()] = ()
+    measured: Annotated[tuple[MeasuredRun, ...], MaxLen(MAX_MEASURED), Caption("Measured runs"), Rare()] = ()
     """Runs that were measured on this cluster with this software. They correct every prediction and narrow its
     interval."""
     uses_history: Annotated[bool, Flag("history"), Caption("Learn from earlier trials"), Rare()] = True
@@ -168,9 +166,9 @@ class PredictionRequest(JobQuestion):
     layouts."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values that each axis may take, as in a sweep. Allowed only without ``layout``."""
-    limit: Annotated[int, Ge(1), Le(1000), Caption("Rows")] = 10
+    limit: Annotated[int, Ge(1), Le(1000), Caption("Number of rows")] = 10
     """Number of rows of the table, 1..1000. Used only without ``layout``."""
-    current: Annotated[GivenLayout | None, Caption("Runs today")] = None
+    current: Annotated[GivenLayout | None, Caption("Current layout")] = None
     """Layout that runs today, to be compared with the best layout. It may break rules."""
     format: Annotated[ExportFormat | None, Rare()] = None
     """Export format that must be able to express all predicted layouts. Allowed only without ``layout``. Options that
@@ -222,7 +220,7 @@ class PhasesRequest(JobQuestion):
     """Cost of a switch between layouts. A field left out takes a published or measured value for such hardware."""
     space: Annotated[GivenAxes, Rare()] = field(default_factory=dict)
     """Values that each axis may take in every phase, as in a sweep."""
-    current: Annotated[GivenLayout | None, Caption("Runs before"), Rare()] = None
+    current: Annotated[GivenLayout | None, Caption("Layout before"), Rare()] = None
     """Layout that runs before the first phase; null: no layout runs before."""
 
 

@@ -139,17 +139,21 @@ class Budget:
     num_trials: Count = 20
     """Most trials of the sweep, however they end."""
     wall_clock_s: Annotated[
-        Positive | None, Flag("minutes"), Typed(read_minutes, written_minutes, "in minutes"), Caption("Time"), _NO_LIMIT
+        Positive | None,
+        Flag("minutes"),
+        Typed(read_minutes, written_minutes, "in minutes"),
+        Caption("Wall-clock time"),
+        _NO_LIMIT,
     ] = None
     """Most wall-clock time, from the start of the first trial."""
     accelerator_hours: Annotated[Positive | None, _NO_LIMIT] = None
     """Most accelerator-hours of trials and convergence gates together."""
-    patience: Annotated[Count | None, Caption("Trials without a better one"), _NO_LIMIT] = None
+    patience: Annotated[Count | None, Caption("Patience, trials"), _NO_LIMIT] = None
     """Number of trials in a row without a gain of 1 % after which the sweep stops; None: it never stops for this
     reason."""
-    prune_below: Annotated[Share, _AS_SHARE, Caption("End trials below")] = 0.5
+    prune_below: Annotated[Share, _AS_SHARE, Caption("Prune trials below")] = 0.5
     """End a trial early if its measured steps stay below this share of the best value so far (0: never)."""
-    min_gain: Annotated[Share, _AS_SHARE, Caption("Stop below a gain of")] = 0.01
+    min_gain: Annotated[Share, _AS_SHARE, Caption("Stop below gain of")] = 0.01
     """Stop the sweep if no untried layout is expected to improve the best value by this share (0: never)."""
 
 

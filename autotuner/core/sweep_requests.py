@@ -83,7 +83,7 @@ class SweepCreate(PredictedJobRequest):
     """Most trials that run at once if there is room for them."""
     loss_gate: Annotated[LossGate, _GATED] = field(default_factory=LossGate)
     """Convergence gate for layouts that are not numerically equivalent."""
-    trainer: Annotated[OnlyNamed[Trainer] | None, Hint("our own decoder")] = None
+    trainer: Annotated[OnlyNamed[Trainer] | None, Hint("built-in decoder")] = None
     """Name of a registered trainer that runs trials; empty: the product's own decoder."""
     trial_cluster: Annotated[
         Named[Cluster] | None,

@@ -205,51 +205,51 @@ _AS_SHARE, _AS_GIGABYTES = Typed(read_share, written_share), Typed(read_gigabyte
 class TrialSettings:
     """The settings that decide how long and how precisely each trial of a sweep is measured."""
 
-    warmup_steps: Annotated[CountFromZero, Caption("Warm-up steps, at least")] = 2
+    warmup_steps: Annotated[CountFromZero, Caption("Minimum warm-up steps")] = 2
     """Fewest steps before timing starts. More steps are run until the step time is stationary."""
-    max_warmup_steps: Annotated[CountFromZero, Caption("Warm-up steps, at most"), Rare()] = 20
+    max_warmup_steps: Annotated[CountFromZero, Caption("Maximum warm-up steps"), Rare()] = 20
     """Most steps before timing starts, unless ``warmup_steps`` is larger."""
-    measured_steps: Annotated[Count, Caption("Measured steps, at least")] = 5
+    measured_steps: Annotated[Count, Caption("Minimum measured steps")] = 5
     """Fewest steps whose times are kept. More steps are run until their median is precise enough."""
-    max_measured_steps: Annotated[CountFromZero, Caption("Measured steps, at most"), Rare()] = 40
+    max_measured_steps: Annotated[CountFromZero, Caption("Maximum measured steps"), Rare()] = 40
     """Most steps whose times are kept, unless ``measured_steps`` is larger."""
-    target_interval: Annotated[NonNegative, _AS_SHARE, Caption("Interval to reach")] = 0.01
+    target_interval: Annotated[NonNegative, _AS_SHARE, Caption("Target interval")] = 0.01
     """Precision that ends the measurement: half of the 95 % confidence interval of the median step time, as a share of
     the median."""
-    measuring_budget_s: Annotated[Positive, Flag("measuring-seconds"), Caption("Measure for")] = 5.0
+    measuring_budget_s: Annotated[Positive, Flag("measuring-seconds"), Caption("Measuring time")] = 5.0
     """Seconds for warming up and measuring. After this time, no steps beyond the fewest are run."""
     profiled_steps: Annotated[CountFromZero, Rare()] = 1
     """Number of steps that run under the profiler after the timed ones, for the breakdown by phase; 0: none."""
     timeout_s: Positive = 300.0
     """Seconds from launch to the last report after which a trial is ended. Steps under a fault trace have time on
     top."""
-    faulty_step_timeout_s: Annotated[Positive, Caption("Timeout of a step under faults"), Rare()] = 10.0
+    faulty_step_timeout_s: Annotated[Positive, Caption("Extra time per faulty step"), Rare()] = 10.0
     """Seconds by which each step of the sweep's fault trace extends the timeout, so that a long trace runs to its
     end."""
     memory_budget_bytes: Annotated[
-        Count | None, _AS_GIGABYTES, Caption("Memory of a rank"), Hint("all of it"), Rare()
+        Count | None, _AS_GIGABYTES, Caption("Memory limit per rank"), Hint("all memory"), Rare()
     ] = None
     """Limit of the memory of each rank. On a CPU, it makes out-of-memory failures possible. None: all of the memory."""
     learning_rate: Annotated[Positive, Rare()] = 1e-3
     """Learning rate of every step of a trial."""
-    max_gradient_norm: Annotated[Positive | None, Caption("Gradient norm"), Hint("not clipped"), Rare()] = None
+    max_gradient_norm: Annotated[Positive | None, Caption("Maximum gradient norm"), Hint("no clipping"), Rare()] = None
     """Maximum norm of the gradients of the whole model. Larger gradients are scaled down before each update. None: they
     are not."""
-    num_languages: Annotated[Count, Caption("Languages of sequences"), Rare()] = 1
+    num_languages: Annotated[Count, Caption("Languages of the data"), Rare()] = 1
     """Number of languages of the sequences. Each data-parallel rank reads one language, so that it learns the others
     only from other ranks. 1: all ranks read the same language."""
     num_validation_batches: Annotated[CountFromZero, Rare()] = 0
     """Number of batches after the last step whose loss is computed without an update. Each rank reads all languages in
     turn. 0: none."""
-    max_foreign_share: Annotated[Share, _AS_SHARE, Caption("Disturbed above"), Rare()] = 0.1
+    max_foreign_share: Annotated[Share, _AS_SHARE, Caption("Other processes, at most"), Rare()] = 0.1
     """Share of the machine's CPU time that other processes may use. Above it, the trial counts as disturbed."""
-    max_repeats: Annotated[CountFromZero, Caption("Repeats of disturbed ones"), Rare()] = 1
+    max_repeats: Annotated[CountFromZero, Caption("Repeats of disturbed trials"), Rare()] = 1
     """Number of times a disturbed trial is run again. After that, the least disturbed run counts."""
-    num_runs: Annotated[Count, Caption("Runs of each trial"), Rare()] = 1
+    num_runs: Annotated[Count, Caption("Runs per trial"), Rare()] = 1
     """Number of runs of the same trial on new ranks. With two or more, their medians give the noise floor (A/A
     test)."""
     proxy_layers_per_stage: Annotated[
-        tuple[int, ...], Caption("Layers of proxies"), Hint("two numbers; whole model"), Rare()
+        tuple[int, ...], Caption("Layers per proxy stage"), Hint("two numbers; empty: whole model"), Rare()
     ] = ()
     """Two numbers of layers per stage, both of which run instead of the whole model. The whole model's figures are
     extrapolated from them. Empty: the whole model runs."""

@@ -71,7 +71,7 @@ def clusters_report(
         Column("accelerators"),
         Column("runs on", is_number=False),
         Column("last check", is_number=False),
-        Column("its links are", is_number=False, is_minor=True),
+        Column("links", is_number=False, is_minor=True),
     )
     table = Table(
         columns=columns,

@@ -90,7 +90,7 @@ def comparison_report(found: LayoutComparison, of: Sequence[Contender]) -> Repor
 
 
 def _headline(found: LayoutComparison) -> str:
-    """Return the outcome in one sentence: ``A is 8.6 % faster than B and cannot be told from C``."""
+    """Return the outcome in one sentence: ``A is 8.6 % faster than B and does not differ measurably from C``."""
     letter, how = found.fastest, "faster than" if found.is_one_job else "ahead of"
     in_what = "" if found.is_one_job else " in MFU"
     close = [one.letter for one in found.items if one.beside and not one.beside.is_beyond_noise]
@@ -104,9 +104,9 @@ def _headline(found: LayoutComparison) -> str:
         if ahead:
             said.append(f"{verb} {' and '.join(ahead)}")
     if not said:
-        return f"{' and '.join((letter, *close))} cannot be told apart"
+        return f"{' and '.join((letter, *close))} do not differ measurably"
     if close:
-        said.append(f"cannot be told from {' and '.join(close)}")
+        said.append(f"does not differ measurably from {' and '.join(close)}")
     return f"{letter} {' and '.join(said)}"
 
 
@@ -260,7 +260,7 @@ def _figures(found: LayoutComparison, of: Sequence[Contender]) -> Section:
         *([Column("note", is_number=False, may_wrap=True)] if any(row[-1] for row in rows) else []),
     )
     table = Table(columns=columns, rows=[row[: len(columns)] for row in rows])
-    return Section(title="How they did", blocks=(table,), id="figures")
+    return Section(title="Results", blocks=(table,), id="figures")
 
 
 def _called(one: Contender) -> Cells:
@@ -451,7 +451,7 @@ def _memory(found: LayoutComparison, of: Sequence[Contender]) -> Iterator[Sectio
     )
     note = "Bars are predicted; a rule marks the peak that was measured."
     glyphs = [(part, part) for part in shown]
-    yield Section(title="Fullest stage", note=note, blocks=(picture,), glyphs=glyphs, id="memory")
+    yield Section(title="Memory of the fullest stage", note=note, blocks=(picture,), glyphs=glyphs, id="memory")
 
 
 def free_in_words(free_bytes: float) -> str:

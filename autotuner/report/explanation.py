@@ -240,7 +240,7 @@ def nccl_in_words(of: NcclWays) -> str:
 def _batches(ways: Sequence[BatchWay], lengths: LengthDistribution | None, link_to: LinkTo | None) -> Section:
     table = Table(
         columns=(
-            Column("dealt", is_number=False),
+            Column("balancing", is_number=False),
             Column("slowest rank"),
             Column("padding"),
             Column("step"),
@@ -394,7 +394,7 @@ def curve_in_words(curve: BandwidthCurve) -> Iterator[str]:
         curve: Predicted step times with each kind of gradient exchange; it has at least one kind.
     """
     below = [f"{span.way} below {_rate(span.high_bytes_per_s)}" for span in curve.spans[:-1]]
-    fastest = ", ".join((*below, f"{curve.spans[-1].way} {'above' if below else 'throughout'}"))
+    fastest = ", ".join((*below, f"{curve.spans[-1].way} {'above' if below else 'at all bandwidths'}"))
     own = _rate(curve.own_bytes_per_s)
     yield (
         f"layout with the shortest predicted step, by the bandwidth of a rank between nodes ({own} on this "

@@ -70,7 +70,7 @@ def gates_report(
         Column("compared with", is_number=False),
         Column("change"),
         Column("software", is_number=False, may_wrap=True),
-        Column("asked for", is_number=False, is_minor=True),
+        Column("created", is_number=False, is_minor=True),
     )
     table = Table(
         columns=columns,

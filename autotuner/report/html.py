@@ -334,7 +334,12 @@ class Html:
             case Swatch():
                 return element("span", class_=f"swatch {cell.look}") + escape(cell.words)
             case Words():
-                return element("code", cell.text, class_="words", title="Click to select it, to copy it to --layout")
+                return element(
+                    "code",
+                    cell.text,
+                    class_="words",
+                    title="Click to select the layout, so that you can copy it to --layout",
+                )
             case BarCell() | RangeCell() | MemoryCell() | GrowthCell():
                 return draw_cell(cell)
             case Layout():

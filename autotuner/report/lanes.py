@@ -416,7 +416,7 @@ def _zigzags(axis: _Axis, folds: Sequence[Fold], lanes: _Rows) -> Iterator[Marku
         points = [(x + (2.5 if k % 2 else -2.5), _TOP - 8 + 6 * k) for k in range(steps)]
         yield path(points, "fold-under")
         yield path(points, "fold")
-        said = f"{fold.num_micro_batches} micro-batches alike, {format_seconds(fold.end_s - fold.start_s)}"
+        said = f"{fold.num_micro_batches} similar micro-batches, {format_seconds(fold.end_s - fold.start_s)}"
         yield text(min(max(x, LEFT + 90), axis.right - 90), 12, said, "halo ink-text", "middle")
 
 

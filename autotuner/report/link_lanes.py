@@ -204,7 +204,7 @@ def _folded(timeline: StepTimeline, axis: _Axis, rows: _Rows, top: float) -> Ite
         left, right = max(LEFT, axis.scale(fold.start_s)), min(axis.right, axis.scale(fold.end_s))
         if right - left > 2:
             yield rect(left, top + _HEAD, right - left, rows.height - _HEAD, "band")
-            said = f"{fold.num_micro_batches} micro-batches alike"
+            said = f"{fold.num_micro_batches} similar micro-batches"
             if right - left > 7 * len(said):
                 yield text((left + right) / 2, top + (rows.height + _HEAD) / 2 + 4, said, anchor="middle")
 

@@ -371,7 +371,9 @@ def _activations(layout: Layout, job: Job) -> str:
 
 
 def _logits(layout: Layout, job: Job) -> str:
-    tokens = f"{layout.micro_batch_size} × {job.workload.seq_len:,} tokens × {job.model.vocab_size:,} words"
+    tokens = (
+        f"{layout.micro_batch_size} × {job.workload.seq_len:,} tokens × {job.model.vocab_size:,} vocabulary entries"
+    )
     split = layout.tensor_parallel_degree > 1
     how = f" / tp {layout.tensor_parallel_degree}" if split and layout.loss_parallel else ""
     held = ", of every micro-batch" if layout.pipeline_schedule == PipelineSchedule.GPIPE else ""

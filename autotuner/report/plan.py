@@ -113,7 +113,7 @@ def advice_in_words(cluster: str, chance_best: float) -> str:
         cluster: Name of the best cluster.
         chance_best: Probability that it is the best choice, 0 to 1; from 0.5 on the choice is clear.
     """
-    return f"Take {cluster}" if chance_best >= _CLEAR else f"No clear choice: {cluster} leads"
+    return f"Take {cluster}" if chance_best >= _CLEAR else f"No clear choice: {cluster} is slightly ahead"
 
 
 def workload_in_words(goal: Goal, workload: Workload) -> str:
@@ -156,8 +156,8 @@ def _front(candidates: Sequence[Candidate], goal: Goal) -> Iterator[Section]:
     if len(priced) < 2:
         return
     note = (
-        "The stairs are the Pareto front: no other cluster is both faster and cheaper. Lines are 80 % intervals; time "
-        "and cost are wrong by the same factor. Green: the recommended cluster."
+        "The stepped line is the Pareto front: no other cluster is both faster and cheaper. Lines are 80 % intervals; "
+        "time and cost are wrong by the same factor. Green: the recommended cluster."
     )
     yield Section(title="Time against cost", note=note, blocks=(front_of(priced, goal),), id="front")
 

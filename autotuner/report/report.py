@@ -152,7 +152,7 @@ class Rank:
 
     place: int
     is_tied: bool = False
-    """True if the value cannot be told apart from the first one."""
+    """True if the value does not differ measurably from the first one."""
 
 
 @dataclass(frozen=True, slots=True)

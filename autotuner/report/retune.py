@@ -155,7 +155,7 @@ def _sections(retune: Retune, runs: Sequence[RetuneRun], total: int, server: str
         yield Section(title="Rate of each run", blocks=(_chart(points, source),), note=note, id="trend")
     if runs:
         days = _days([run for run in runs if run.request.due_at > runs[0].request.due_at - _NIGHTS_S])
-        yield Section(title="Night by night", blocks=(Calendar(days=days, words=_VERDICTS),), id="calendar")
+        yield Section(title="Outcome of each night", blocks=(Calendar(days=days, words=_VERDICTS),), id="calendar")
     if runs:
         yield Section(title="Runs", blocks=(_runs(runs, points, total, _source(retune), retune.request.time_zone),))
     else:
@@ -173,7 +173,7 @@ def _standing(retune: Retune, *, has_buttons: bool) -> Iterator[Block]:
         Figure("compared with", (held, Quiet(f"the mean of {counted(len(retune.baseline), 'run')}"))),
         Figure("MFU", _mfu(retune)),
         Figure("slowdown accepted", Quantity(value=test.tolerance, unit="share")),
-        Figure("slowdown that must be found", Quantity(value=test.loss, unit="share")),
+        Figure("slowdown to detect", Quantity(value=test.loss, unit="share")),
         *([Figure("by hand", _buttons(retune))] if has_buttons else []),
     )
     if last is None:
@@ -279,12 +279,12 @@ def _runs(runs: Sequence[RetuneRun], points: Sequence[TrendPoint], total: int, s
     by_run = {point.run_id: point for point in points}
     columns = (
         Column("due", is_number=False),
-        Column("why it began", is_number=False),
+        Column("started by", is_number=False),
         Column("outcome", is_number=False),
         Column("reached"),
         Column("baseline", is_minor=True),
         Column("noise ±", is_minor=True),
-        Column("what it found", is_number=False, may_wrap=True),
+        Column("finding", is_number=False, may_wrap=True),
         Column("sweep", is_number=False),
     )
     every = f"{counted(total, 'run')}, newest first"

@@ -220,7 +220,7 @@ def tokens_report(tokens: Sequence[Token], *, now: float) -> Report:
 
 def _cells_of_token(one: Token, now: float) -> tuple[Cells, ...]:
     counts = one.is_valid(now)
-    revoke = Button(words="Take back", path=f"tokens/{one.id}/revoke", says=f"Revoke the token {one.id} of {one.name}")
+    revoke = Button(words="Revoke", path=f"tokens/{one.id}/revoke", says=f"Revoke the token {one.id} of {one.name}")
     return (
         (one.name, Quiet(one.id)),
         one.scope.value,
@@ -235,7 +235,7 @@ def _cells_of_token(one: Token, now: float) -> tuple[Cells, ...]:
 
 def _state_of(one: Token, *, counts: bool) -> Cells:
     if one.revoked_at:
-        return (State("taken back", "cancelled"), Quiet(moment(one.revoked_at)))
+        return (State("revoked", "cancelled"), Quiet(moment(one.revoked_at)))
     return State("valid", "complete") if counts else State("expired", "cancelled")
 
 
@@ -292,7 +292,7 @@ def audit_report(found: Listed[AuditEntry], caller: str = "") -> Report:
         caller=caller,
     )
     whose = Choices(
-        name="Whose",
+        name="Caller",
         links=((Link("everybody", "audit"), False), (Link(caller, "audit", query={"caller": caller}), True)),
     )
     return Report(
@@ -304,7 +304,7 @@ def audit_report(found: Listed[AuditEntry], caller: str = "") -> Report:
 
 def _cells_of_entry(one: AuditEntry, place: int) -> tuple[Cells, ...]:
     is_refused = one.status in _REFUSED
-    who: Cell = Quiet("not known" if is_refused else "nobody asked")
+    who: Cell = Quiet("not known" if is_refused else "unknown caller")
     if one.caller:
         who = Link(one.caller, "audit", key=f"by-{one.request_id}-{place}", query={"caller": one.caller})
     return (
@@ -336,7 +336,7 @@ def running_report(
     facts = (
         "Engines run trials. Workers run sweeps, and ask engines to run trials. This is the present state.",
         Quiet("·"),
-        Link("ask again", "engines"),
+        Link("refresh", "engines"),
     )
     sections = (
         Section(title="Engines", blocks=(_engines(engines, clusters),)),
@@ -349,7 +349,7 @@ def _engines(engines: Sequence[EngineStanding], clusters: Mapping[str, Sequence[
     columns = [
         Column("engine", is_number=False),
         Column("state", is_number=False),
-        Column("it says", is_number=False, may_wrap=True),
+        Column("description", is_number=False, may_wrap=True),
         Column("queues", is_number=False, may_wrap=True),
         Column("jobs at once"),
     ]
@@ -383,7 +383,7 @@ def _workers(workers: Sequence[WorkerStanding]) -> Iterator[Block]:
         Column("worker", is_number=False),
         Column("state", is_number=False),
         Column("runs", is_number=False),
-        Column("last told", is_number=False),
+        Column("last heartbeat", is_number=False),
         Column("began", is_number=False),
         Column("release", is_number=False),
     )

@@ -35,7 +35,7 @@ from autotuner.search.planning.optimizer_study import StudyEnd, StudyLimit
 
 _NONE = (
     "No study yet. After you have chosen a layout, a study trains it with one optimizer after another, and finds the "
-    "optimizer that reaches a target loss soonest and with the fewest accelerator-hours:"
+    "optimizer that reaches a target loss fastest and with the fewest accelerator-hours:"
 )
 
 _MOST_POINTS = 160
@@ -62,7 +62,7 @@ def studies_report(studies: Sequence[StudyRun], total: int, server: str = "", pa
         Column("layout", is_number=False, may_wrap=True),
         Column("target loss"),
         Column("how it ended", is_number=False, may_wrap=True),
-        Column("asked for", is_number=False, is_minor=True),
+        Column("created", is_number=False, is_minor=True),
     )
     table = Table(
         columns=columns,
@@ -144,10 +144,11 @@ def _ended(trial: OptimizerTrial) -> str:
 def prune_in_words(why: PruneReason) -> str:
     """Describe why an optimizer study stopped a training before it reached the target loss, without a full stop."""
     if why.beaten_by is not None:
-        return f"number {why.beaten_by} came to the target sooner and for less, after {why.time_s:.3g} s"
+        better = f"number {why.beaten_by} reached the target faster and with fewer accelerator-hours"
+        return f"{better}, after {why.time_s:.3g} s"
     return (
-        f"its loss of {why.loss:.4g} after {why.time_s:.3g} s lies above {why.median:.4g}, the median of the others' "
-        "by then"
+        f"its loss of {why.loss:.4g} after {why.time_s:.3g} s is above {why.median:.4g}, the median loss of the other "
+        "candidates at that time"
     )
 
 
@@ -193,7 +194,7 @@ def _figures(study: StudyRun, *, has_buttons: bool) -> Iterator[Figure]:
     if reached:
         soonest, cheapest = reached[0], reached[-1]
         took = Quiet(f"{soonest.num_steps:,} steps, {soonest.num_samples:,} sequences")
-        yield Figure("soonest", (measured(soonest.time_s, "s"), took))
+        yield Figure("fastest", (measured(soonest.time_s, "s"), took))
         price = "" if cheapest.cost is None else f", {number(cheapest.cost, '')} at the cluster's price"
         yield Figure("cheapest", (measured(cheapest.accelerator_hours, ""), Quiet(f"accelerator-hours{price}")))
     if has_buttons and not study.state.is_finished and not study.is_cancel_requested:
@@ -263,7 +264,7 @@ def _candidates(study: StudyRun) -> Table:
     return Table(
         columns=columns if is_priced else tuple(column for column in columns if column.name != "cost"),
         rows=[tuple(_cells_of_trial(trial, study, is_priced=is_priced)) for trial in trials],
-        caption=f"{num_in_all(len(trials), 'candidate')}, the soonest at the target first",
+        caption=f"{num_in_all(len(trials), 'candidate')}, the fastest to the target first",
     )
 
 

@@ -54,7 +54,7 @@ def _matrix(found: Support) -> Iterator[Block]:
     cells = {(one.stack, one.accelerator): _cell(one, found.model) for one in pairs}
     columns = (Column("stack", is_number=False), *(Column(name, look="name") for name in shown))
     rows = [(stack, *(cells[stack, accelerator] for accelerator in shown)) for stack in stacks]
-    yield Table(columns=columns, rows=rows, name="Measured runs by stack and accelerator")
+    yield Table(columns=columns, rows=rows, name="Measured runs by stack and accelerator", is_compact=True)
     if others := [name for name in accelerators if name not in shown]:
         yield Lines(items=(f"Assumed with every stack: {', '.join(others)}.",), is_list=False)
     more = "`autotuner support MODEL ACCELERATOR --stack STACK` shows one pair in detail."

@@ -249,17 +249,17 @@ def _rival(one: Rival, best: Reached, sweep_id: str) -> Cells:
 
 
 def _name(one: Rival) -> str:
-    """Return the words for a rival: ``what runs today``, ``rank 2``, ``rank 4, the best with a different tp or pp``."""
+    """Return the words for a rival, such as ``rank 2`` or ``rank 4, the best with another value of tp or pp``."""
     if not one.lacks:
         return _place(one)
     choices = [AXES[name].label for name in one.lacks]
     if len(choices) > _NUM_NAMED:
         choices = [", ".join(choices[: _NUM_NAMED - 1]), f"{len(choices) - _NUM_NAMED + 1} other choices"]
-    return f"{_place(one)}, the best with a different {' or '.join(choices)}"
+    return f"{_place(one)}, the best with another value of {' or '.join(choices)}"
 
 
 def _place(one: Rival) -> str:
-    return "what runs today" if one.role is Role.IN_USE else f"rank {one.rank}"
+    return "the layout in use" if one.role is Role.IN_USE else f"rank {one.rank}"
 
 
 def _why(why: Why | None, request: SweepRequest, sweep_id: str) -> Lines:

@@ -88,9 +88,9 @@ def sweeps_report(sweeps: Sequence[SweepOverview], total: int, now: float) -> Re
 def _list(listed: ListPage, now: float) -> tuple[Block, ...]:
     if not listed.sweeps:
         if not listed.without:
-            return (Lines(items=(("This page is after the last sweep.", Link("To the first page", "")),)),)
+            return (Lines(items=(("This page is after the last sweep.", Link("Go to the first page", "")),)),)
         none = Lines(items=("No sweep matches all filters. Remove one of them:",), is_list=False)
-        return (none, Choices(name="Ask for less", links=[(link, False) for link in listed.without]))
+        return (none, Choices(name="Remove filters", links=[(link, False) for link in listed.without]))
     shown = _shown_columns(has_owners=listed.has_owners)
     rows = [tuple(_row(sweep, now, has_owner=listed.has_owners)) for sweep in listed.sweeps]
     last = listed.first + len(rows) - 1
@@ -208,9 +208,9 @@ def short_moment(at: float, now: float) -> str:
 
 # ------------------------------------------------------------------ attention
 _WORDS: Mapping[TroubleKind, tuple[str, str, str]] = {
-    TroubleKind.NO_WORKER: ("failed", "no worker", "See what waits"),
-    TroubleKind.REGRESSION: ("warned", "regression", "See the nights"),
-    TroubleKind.RETUNE_COULD_NOT_RUN: ("failed", "could not run", "See the nights"),
+    TroubleKind.NO_WORKER: ("failed", "no worker", "See engines and workers"),
+    TroubleKind.REGRESSION: ("warned", "regression", "See the retune"),
+    TroubleKind.RETUNE_COULD_NOT_RUN: ("failed", "could not run", "See the retune"),
     TroubleKind.GATE_FAILED: ("failed", "gate failed", "See the gate"),
     TroubleKind.GATE_COULD_NOT_RUN: ("failed", "gate not run", "See the gate"),
     TroubleKind.GATE_UNDECIDED: ("warned", "gate undecided", "See the gate"),

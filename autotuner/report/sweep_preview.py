@@ -109,7 +109,11 @@ def _missing(shortfall: Shortfall, limit: str, *, looks_on: bool) -> Section:
     words = f"No layout is predicted to fit: the smallest needs {needs}, a rank has {limit}."
     more = tuple(_remedies(shortfall)) or ("Neither more recomputation nor more nodes are predicted to help.",)
     return Section(
-        blocks=(Notice(words=Strong(words), look="bad", more=("Looking for what would help.",) if looks_on else more),)
+        blocks=(
+            Notice(
+                words=Strong(words), look="bad", more=("Looking for changes that would help.",) if looks_on else more
+            ),
+        )
     )
 
 

@@ -50,7 +50,7 @@ def sweep_report(
     if others := [one for one in trials if not _is_shown(one) or one.id in told]:
         sections.append(Section(title="Trials without a rank", blocks=(trials_table(others, told),)))
     if caveats := caveats_in_words(caveats_of_job(sweep.request.job)):
-        sections.append(Section(title="Of the predictions", blocks=(Lines(items=caveats, is_quiet=True),)))
+        sections.append(Section(title="About the predictions", blocks=(Lines(items=caveats, is_quiet=True),)))
     return Report(headline="; ".join(_headline(sweep, now)), sections=sections)
 
 

@@ -154,8 +154,8 @@ def link_timelines_section(
     glyphs = [
         *_colours(lane for step in steps for lane in step.ranks),
         ("idle", "idle"),
-        ("message", "message in time"),
-        ("late", "waited for"),
+        ("message", "message on time"),
+        ("late", "message that a rank waits for"),
     ]
     return Section(
         id=key,
@@ -204,7 +204,7 @@ def _link_table(
     rows: list[Sequence[Cells]] = [
         ["healthy links, predicted", *_times(healthy, fields, "predicted")],
         ["slow links, predicted", *_times(slow, fields, "predicted")],
-        [Strong("what they add"), *_added(healthy, slow, fields)],
+        [Strong("difference"), *_added(healthy, slow, fields)],
     ]
     if found.measured is not None:
         under = "slow" if found.is_measured_slow else "healthy"

@@ -155,7 +155,7 @@ def _standing(result: TrialResult) -> Section:
     blocks.append([*_figures(result)])
     blocks += _notices(result)
     blocks.append(Lines(items=(tuple(_sources(result)),), is_quiet=True))
-    return Section(id="standing", title="How it did", is_silent=True, blocks=blocks)
+    return Section(id="standing", title="Result", is_silent=True, blocks=blocks)
 
 
 def _place(result: TrialResult, rank: int) -> str:
@@ -355,7 +355,7 @@ def _neighbours(explanation: Explanation, explore: Mapping[str, str] | None) -> 
         summary = f"{counted(len(refused), 'change')} that cannot run"
         blocks.append(Folded(id="illegal", summary=summary, blocks=(Lines(items=refused),)))
     note = "Predicted effect of each single change. The differences are more certain than the step times themselves."
-    return Section(id="changes", title="One step away", note=note, blocks=blocks)
+    return Section(id="changes", title="Effects of single changes", note=note, blocks=blocks)
 
 
 def _cells_of_change(

@@ -165,7 +165,7 @@ def _off(step: StepParts) -> str:
     if step.measured_s is None:
         return ""
     off = step.predicted_s / step.measured_s - 1
-    return f"predicted {percent(abs(off))} {'longer' if off > 0 else 'shorter'} than the divided step"
+    return f"predicted {percent(abs(off))} {'longer' if off > 0 else 'shorter'} than this step"
 
 
 def _kinds(explanation: Explanation) -> Folded:

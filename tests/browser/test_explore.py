@@ -259,7 +259,7 @@ def test_enter_in_an_input_starts_nothing(page: Page, driver: StoreDriver) -> No
 def test_without_script_the_form_is_checked_and_started_by_its_buttons(plain_page: Page, driver: StoreDriver) -> None:
     original = driver.sweep(sweep_request(name="before"))
     plain_page.goto(f"/new?clone={original.id}")
-    plain_page.locator("summary", has_text="Seldom used").click()
+    plain_page.locator("summary", has_text="Advanced").click()
     plain_page.get_by_label("Seed", exact=True).fill("x")
     plain_page.get_by_role("button", name="Check").click()
     expect(plain_page.locator("#wrong-seed")).to_contain_text("must be a number")

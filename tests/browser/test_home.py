@@ -134,7 +134,7 @@ def test_one_finds_what_to_compare_and_sees_the_differences_first(page: Page, tr
     expect(page).to_have_url(re.compile(rf"of={trials[0]}&of={trials[1]}"))
     expect(page.get_by_role("heading", level=1)).to_have_text("A is 100.0 % faster than B")
     headings = page.get_by_role("heading", level=2).all_inner_texts()
-    assert headings.index("What differs") < headings.index("How they did")
+    assert headings.index("What differs") < headings.index("Results")
     rows = page.get_by_role("row").all_inner_texts()
     assert [row for row in rows if row.startswith("tp")] == ["tp\t2\t1"]
     expect(page.get_by_role("img", name=re.compile("From B, .* to A, "))).to_be_visible()

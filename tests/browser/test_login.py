@@ -135,6 +135,6 @@ def test_an_admin_makes_a_token_that_lets_in_and_takes_it_back(
     page.goto("/tokens")
     expect(page.locator("pre")).to_have_count(0)
     page.get_by_role("button", name="of ci0").click()
-    expect(page.get_by_role("row").filter(has_text="ci0").first).to_contain_text("taken back")
+    expect(page.get_by_role("row").filter(has_text="ci0").first).to_contain_text("revoked")
     assert httpx.get(sweeps, headers=bearing(text), timeout=PATIENCE_S).status_code == 401
     complaints[:] = [one for one in complaints if "422" not in one and "401" not in one]

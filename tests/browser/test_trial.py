@@ -16,7 +16,7 @@ from tests.builders import cpu_cluster, cpu_layout, failure, measurement, step_t
 def test_a_change_of_one_step_leads_to_its_layout_by_hand(page: Page, driver: StoreDriver) -> None:
     trial = driver.ended(driver.sweep(), 0, measurement())
     page.goto(f"/trials/{trial.id}")
-    page.get_by_role("region", name="One step away").get_by_role("link").first.click()
+    page.get_by_role("region", name="Effects of single changes").get_by_role("link").first.click()
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     assert "/explore?" in page.url
 
@@ -146,14 +146,14 @@ def test_a_link_looks_closer_without_another_page_and_the_address_says_where(pag
     page.goto(DEEP)
     page.evaluate("window.isSame = true")
     whole = first_block(page)
-    page.get_by_role("link", name="Closer").click()
+    page.get_by_role("link", name="Zoom in").click()
     expect(page).to_have_url(re.compile(r"zoom=0\.25-0\.75"))
     expect(page.get_by_role("link", name="Later")).to_be_visible()
     assert first_block(page) != whole
     assert page.evaluate("window.isSame")
-    expect(page.get_by_role("link", name="Closer")).to_be_focused()
+    expect(page.get_by_role("link", name="Zoom in")).to_be_focused()
     page.reload()
-    expect(page.get_by_role("link", name="Farther")).to_be_visible()
+    expect(page.get_by_role("link", name="Zoom out")).to_be_visible()
 
 
 def test_keys_and_the_wheel_with_control_do_what_the_links_do(page: Page) -> None:
@@ -174,7 +174,7 @@ def test_keys_and_the_wheel_with_control_do_what_the_links_do(page: Page) -> Non
 
 def test_without_script_the_same_links_are_pages(plain_page: Page) -> None:
     plain_page.goto(DEEP)
-    plain_page.get_by_role("link", name="Closer").click()
+    plain_page.get_by_role("link", name="Zoom in").click()
     expect(plain_page).to_have_url(re.compile(r"zoom=0\.25-0\.75"))
     expect(plain_page.get_by_role("link", name="Whole step")).to_be_visible()
 

@@ -120,7 +120,7 @@ def _check(form: Form, app: App, *, is_whole: bool = True) -> _Checked:
     found = replace(found, report=report, is_whole=not looks_on)
     if (refusal := preview.refusal) is None:
         return found
-    hint = ". An engine may run its trials, or they are simulated: say what runs them"
+    hint = ". Choose an engine or a simulation under “Trials run on”"
     rule = f"{refusal.rule}{hint if refusal.field == 'cluster' else ''}"
     return found.refused(InvalidInput(refusal.field, refusal.value, rule, refusal.nearest))
 

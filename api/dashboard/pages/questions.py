@@ -24,7 +24,7 @@ _Part = Annotated[Literal["live"] | None, Query()]
 
 PREDICT = Question(
     title="Predict",
-    lead="The best layouts of a job. Predicted, nothing runs.",
+    lead="The best layouts of a job. Predictions only: nothing runs.",
     topic="Job",
     button="Predict",
     request=PredictionRequest,
@@ -46,7 +46,7 @@ def predict_page(request: Request, app: AppOf, part: _Part = None) -> Response:
 
 PHASES = Question(
     title="Job phases",
-    lead="The best layout for each phase of a training run. Predicted, nothing runs.",
+    lead="The best layout for each phase of a training run. Predictions only: nothing runs.",
     topic="Job and phases",
     button="Predict",
     request=PhasesRequest,
@@ -88,7 +88,7 @@ def _planned(app: App, request: PlanRequest) -> PlanRun:
 
 PLAN = Question(
     title="Plan",
-    lead="Which cluster to take for a training run. Predicted, nothing runs.",
+    lead="Which cluster to take for a training run. Predictions only: nothing runs.",
     topic="Training run",
     button="Compare clusters",
     request=PlanRequest,

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from autotuner.core.trial import trial_id
+from autotuner.search.results.axis import axis_named
 from autotuner.search.results.sensitivity import Cell, Grid
-
-# Two choices at a time.
 
 _SHADES = 4
 
@@ -47,6 +46,11 @@ class HeatView:
         ends = (min(shares), max(shares)) if shares else (0.0, 0.0)
         cells = tuple(tuple(_heat_cell(cell, found, ends, sweep_id, root) for cell in row) for row in found.cells)
         return cls(grid=found, cells=cells)
+
+    @property
+    def options(self) -> tuple[tuple[str, str], ...]:
+        """Name and label of each option that the rows or the columns may show."""
+        return tuple((name, axis_named(name).label) for name in self.grid.names)
 
 
 def _heat_cell(cell: Cell, grid: Grid, ends: tuple[float, float], sweep_id: str, root: str) -> HeatCell:

@@ -314,4 +314,4 @@ class SweepLook:
 def _caveats(sentences: Sequence[str]) -> Section | None:
     if not sentences:
         return None
-    return Section(title="Of the predictions", id="caveats", blocks=(Lines(items=sentences),))
+    return Section(title="About the predictions", id="caveats", blocks=(Lines(items=sentences),))

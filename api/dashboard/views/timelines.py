@@ -63,8 +63,8 @@ class Zoomed:
 
 def _moves(window: Window, address: Callable[[Window], str]) -> tuple[Way, ...]:
     ways = (
-        ("Closer", window.closer, "+"),
-        ("Farther", window.farther, "-"),
+        ("Zoom in", window.closer, "+"),
+        ("Zoom out", window.farther, "-"),
         ("Earlier", window.earlier, "ArrowLeft"),
         ("Later", window.later, "ArrowRight"),
         ("Whole step", WHOLE, "0"),

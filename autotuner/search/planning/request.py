@@ -27,7 +27,7 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.requests import GivenAxes, GivenTariff
 from autotuner.core.space import SearchSpace
 from autotuner.core.stack import Stack
-from autotuner.core.value import Flag, Hint, NonNegative, Positive, Rare, Seconds, Share, Topic, Typed, value
+from autotuner.core.value import Caption, Flag, Hint, NonNegative, Positive, Rare, Seconds, Share, Topic, Typed, value
 from autotuner.core.workload import Workload
 
 USUAL_SEQ_LEN = 8192
@@ -48,7 +48,7 @@ class Goal:
     """Time from the start of the run until it should be done; None: there is no deadline."""
     price_limit: Annotated[float | None, Typed(read_amount, written_amount, "3.5M"), Hint("none")] = None
     """Maximum cost in US dollars; None: there is no limit."""
-    broken_weight: Annotated[NonNegative, Rare()] = 3.0
+    broken_weight: Annotated[NonNegative, Caption("Penalty for a missed limit"), Rare()] = 3.0
     """Penalty for a run that breaks a limit, as a multiple of a run's cost. The default is an assumption: a cluster
     that breaks a limit in every third case is as good as one at twice its price that never does."""
 
@@ -71,9 +71,9 @@ class Failures:
 
     hours_between: Annotated[Positive, Flag("hours-between-failures")] = 50_676.0
     """Mean number of hours that one accelerator runs between two interruptions of its job."""
-    lost_s: Annotated[Seconds, Flag("lost-per-failure")] = 1_173.0
+    lost_s: Annotated[Seconds, Flag("lost-per-failure"), Caption("Time lost per failure")] = 1_173.0
     """Seconds that an interruption costs: loading a checkpoint, and repeating the training since that checkpoint."""
-    spread: Annotated[float, Flag("failure-spread")] = 2.0
+    spread: Annotated[float, Flag("failure-spread"), Caption("Uncertainty factor")] = 2.0
     """Factor by which the losses may be larger or smaller in 80 of 100 cases."""
 
     def __post_init__(self) -> None:
@@ -125,13 +125,15 @@ class PlanRequest:
     """Amount of training, deadline and budget."""
     stack: Annotated[OnlyNamed[Stack], Rare()] = "torch"
     """Name of the software that would run the training, from the catalog."""
-    accelerators: Annotated[tuple[str, ...], MaxLen(_MOST_NAMED), Hint("all with a list price")] = ()
+    accelerators: Annotated[tuple[str, ...], MaxLen(_MOST_NAMED), _CLUSTERS, Hint("all with a list price")] = ()
     """Accelerators of the catalog to compare; empty: all with a listed rental price."""
     sizes: Annotated[
-        tuple[Annotated[int, Ge(1), Le(2**20)], ...], MaxLen(_MOST_NAMED), _CLUSTERS, Hint("those that suit")
+        tuple[Annotated[int, Ge(1), Le(2**20)], ...], MaxLen(_MOST_NAMED), _CLUSTERS, Hint("suitable sizes")
     ] = ()
     """Numbers of accelerators; empty: powers of two of nodes that suit the goal."""
-    network_factors: Annotated[tuple[float, ...], Len(1, 8), Flag("network"), _CLUSTERS] = (1.0,)
+    network_factors: Annotated[
+        tuple[float, ...], Len(1, 8), Flag("network"), Caption("Network bandwidth, ×"), _CLUSTERS
+    ] = (1.0,)
     """Multiples of the usual bandwidth between nodes; values other than 1 are hypothetical clusters."""
     extra_memory_bytes: Annotated[
         tuple[Annotated[int, Typed(read_gigabytes, written_giga, "in GB")], ...],
@@ -140,7 +142,7 @@ class PlanRequest:
         _CLUSTERS,
     ] = (0,)
     """Additional memory per accelerator; values other than 0 are hypothetical clusters."""
-    clusters: Annotated[tuple[Named[Cluster], ...], MaxLen(_MOST_NAMED), Flag("cluster")] = ()
+    clusters: Annotated[tuple[Named[Cluster], ...], MaxLen(_MOST_NAMED), Flag("cluster"), _CLUSTERS] = ()
     """Whole clusters to compare, each written as for a prediction. If any are given, accelerators are compared only if
     they are named too."""
     prices: Annotated[

@@ -1,4 +1,4 @@
-"""Reached: the results of trials and their certainty, and ranks that cannot be told apart."""
+"""Reached: the results of trials and their certainty, and ranks that do not differ measurably."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Role(StrEnum):
     IN_USE = "in_use"  # the layout that runs today
     NEXT = "next"  # one of the ranks that follow
     WITHOUT = "without"  # the best layout without some choices of the first
-    TIE = "tie"  # a layout that cannot be told apart from the best
+    TIE = "tie"  # a layout that does not differ measurably from the best
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Answer:
     num_tried: int
     """Number of trials that ended, in any way, without repeats."""
     ties: tuple[Rival, ...]
-    """Ranked layouts that cannot be told apart from the best, the best of them first."""
+    """Ranked layouts that do not differ measurably from the best, the best of them first."""
     rivals: tuple[Rival, ...]
     """Layouts to compare with, each once: the layout that runs today, if known; the next ranks; and the best layout
     without each choice."""

@@ -110,7 +110,7 @@ def test_the_form_without_a_script_leads_to_the_permalink(browser: httpx.Client)
 def test_what_is_wrong_with_an_input_is_said_and_nothing_fails(browser: httpx.Client, query: str, said: str) -> None:
     page = text_of(browser, f"/explore?{query}")
     assert said in page
-    assert "What to mend" in page
+    assert "Errors to correct" in page
     assert "Degrees" in page
 
 

@@ -343,9 +343,9 @@ def test_a_candidate_that_ended_is_a_line() -> None:
     name = "3: adamw, learning rate 0.001, batch 16, data-parallel degree 2"
     assert candidate_line(ended) == f"{name}: complete, did not reach the target within 32 sequences"
     beaten = replace(ended, state=TrialState.PRUNED, pruned=PruneReason(time_s=4.0, beaten_by=7))
-    sooner = "number 7 came to the target sooner and for less, after 4 s"
+    sooner = "number 7 reached the target faster and with fewer accelerator-hours, after 4 s"
     assert candidate_line(beaten) == f"{name}: pruned, {sooner}"
     above = replace(beaten, pruned=PruneReason(time_s=12.0, loss=5.9, median=5.1))
     assert candidate_line(above).endswith(
-        "its loss of 5.9 after 12 s lies above 5.1, the median of the others' by then"
+        "its loss of 5.9 after 12 s is above 5.1, the median loss of the other candidates at that time"
     )

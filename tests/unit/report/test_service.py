@@ -110,11 +110,11 @@ def test_tokens_are_told_with_their_quota_and_whether_they_count() -> None:
     gone = replace(token, id="z9", name="ci", quota=Quota(), revoked_at=AT + 60)
     shown = tokens_report([token, gone], now=AT + 120)
     limits = ("2 sweeps at once", "1,064.5 accelerator-hours a day", "300 requests a minute")
-    told(shown, "ada", "k3v7q2mxn5", "by root", "valid", *limits, "taken back", "2025-10-09 08:54 UTC", "never")
+    told(shown, "ada", "k3v7q2mxn5", "by root", "valid", *limits, "revoked", "2025-10-09 08:54 UTC", "never")
     assert documents.write(token)["quota"]["accelerator_hours_per_day"] == 1064.5
     page = Html().sections(shown)
     assert page.count("Revoke the token") == page.count('action="/tokens/k3v7q2mxn5/revoke"') == 1
-    assert "Take back" not in "".join(surfaces(shown)[::2])
+    assert "Revoke" not in "".join(surfaces(shown)[::2])
 
 
 def test_the_audit_log_is_told_to_the_second_and_says_what_was_refused() -> None:

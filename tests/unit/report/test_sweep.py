@@ -233,7 +233,7 @@ def test_the_best_without_many_choices_is_named_by_the_first_of_them(request_: S
     for few, said in ((2, "tp or pp"), (3, "tp or pp or mb"), (4, "tp, pp or 2 other choices")):
         without = replace(found.rivals[0], role=Role.WITHOUT, lacks=dict([*lacks.items()][:few]))
         report = answer_report(replace(found, rivals=(without,)), request_, sweep_id="sw-1")
-        assert f"rank 2, the best with a different {said}" in report.headline
+        assert f"rank 2, the best with another value of {said}" in report.headline
 
 
 def test_a_report_says_whether_the_layout_may_be_trained_with(request_: SweepRequest) -> None:
