@@ -220,7 +220,7 @@ def test_a_choice_of_values_narrows_the_space_and_the_requests_that_are_said(pag
     expect(recompute.get_by_text("none, selective, full")).to_be_visible()
     recompute.get_by_role("radio", name="chosen").check()
     recompute.get_by_role("checkbox", name="full").check()
-    page.get_by_text("The same request as curl, Python and command").click()
+    page.get_by_text("The same request for curl, Python and the command line").click()
     expect(page.get_by_label("Python", exact=True)).to_contain_text("'space': {'recompute': ['full']}")
     expect(page.get_by_label("Command line")).to_contain_text("""--space '{"recompute": ["full"]}'""")
 

@@ -119,12 +119,12 @@ def test_an_admin_makes_a_token_that_lets_in_and_takes_it_back(
 ) -> None:
     page.goto("/tokens")
     log_in(page, people.token(Scope.ADMIN, "root"))
-    page.get_by_label("For whom or what").fill("ci0")  # no id holds a 0
+    page.get_by_label("Name of its user or program").fill("ci0")  # no id holds a 0
     page.get_by_label("Scope").select_option("read")
     page.get_by_label("Unfinished sweeps").fill("two")
     page.get_by_role("button", name="Make a token").click()
     expect(page.get_by_role("alert")).to_contain_text("must be a number")
-    expect(page.get_by_label("For whom or what")).to_have_value("ci0")
+    expect(page.get_by_label("Name of its user or program")).to_have_value("ci0")
     page.get_by_label("Unfinished sweeps").fill("2")
     page.get_by_role("button", name="Make a token").click()
     text = page.locator("pre").inner_text()

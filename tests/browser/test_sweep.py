@@ -120,8 +120,8 @@ def test_rows_are_sorted_filtered_and_given_columns_in_place_and_by_address(page
     expect(page.locator("th:has(#by-mb)")).to_have_attribute("aria-sort", "ascending")
     assert trials(page) == ["0", "1", "2"]
     expect(page.locator("#by-mb")).to_be_focused()
-    page.get_by_label("Keep rows").fill("mb>1 tp=2")
-    page.get_by_label("Keep rows").press("Enter")
+    page.get_by_label("Filter rows").fill("mb>1 tp=2")
+    page.get_by_label("Filter rows").press("Enter")
     expect(page.locator(".pager")).to_contain_text("1–2 of 2, 3 without the filter")
     page.locator("#columns summary").click()
     page.get_by_role("checkbox", name=re.compile("^step ")).check()
@@ -140,7 +140,7 @@ def test_rows_are_sorted_filtered_and_given_columns_in_place_and_by_address(page
 def test_the_ranking_needs_no_script(plain_page: Page, driver: StoreDriver) -> None:
     sweep = ranked(driver, 0.2, 0.4, 0.3)
     plain_page.goto(f"/sweeps/{sweep.id}")
-    plain_page.get_by_label("Keep rows").fill("mb>1")
+    plain_page.get_by_label("Filter rows").fill("mb>1")
     plain_page.get_by_label("Sort by").select_option("mb")
     plain_page.get_by_role("button", name="Show").first.click()
     expect(plain_page).to_have_url(re.compile(r"where=mb%3E1&sort=mb"))
@@ -154,9 +154,7 @@ def test_a_filter_that_cannot_be_read_says_what_can_and_one_that_nothing_meets_s
 ) -> None:
     sweep = ranked(driver, 0.2, 0.4)
     page.goto(f"/sweeps/{sweep.id}?where=tpp=4")
-    expect(page.get_by_role("alert")).to_contain_text(
-        "Tpp: is not a column of the table of trials; the nearest that can be is tp"
-    )
+    expect(page.get_by_role("alert")).to_contain_text("Tpp: is not a column of the table of trials; nearest: tp")
     expect(page.locator(".ranking tbody tr")).to_have_count(2)
     page.goto(f"/sweeps/{sweep.id}?where=tp=2+mb>8")
     expect(page.locator(".empty")).to_contain_text("Without mb>8: 2 rows")
@@ -416,13 +414,13 @@ def test_what_is_typed_and_chosen_stays_while_the_page_changes(page: Page, drive
     sweep = driver.sweep()
     driver.ended(sweep, 0)
     page.goto(f"/sweeps/{sweep.id}?sort=-mb")
-    page.get_by_label("Keep rows").press_sequentially("mb>")
+    page.get_by_label("Filter rows").press_sequentially("mb>")
     page.evaluate("document.getElementById('columns').open = true")
     driver.ended(sweep, 1, measurement(mfu=0.1), cpu_layout(micro_batch_size=4))
     expect(page.locator(".ranking tbody tr")).to_have_count(2)
     expect(page.locator(".ranking tbody td.trial a").first).to_have_text("1")  # by micro-batch, as the address says
-    expect(page.get_by_label("Keep rows")).to_have_value("mb>")
-    expect(page.get_by_label("Keep rows")).to_be_focused()
+    expect(page.get_by_label("Filter rows")).to_have_value("mb>")
+    expect(page.get_by_label("Filter rows")).to_be_focused()
     expect(page.locator("#columns fieldset")).to_be_visible()
 
 
