@@ -298,7 +298,7 @@ def test_a_check_starts_nothing_and_keeps_what_was_typed(browser: httpx.Client, 
         ({"model": "lama-3-8b"}, "model", "did you mean &#39;llama-3-8b&#39;?"),
         ({"cluster.accelerator": "h1000"}, "cluster", "no accelerator"),
         ({"cluster.from": "stored", "cluster.stored": "lap"}, "cluster", "lap"),
-        ({"cluster.count": "12"}, "cluster", "must be a multiple of 8"),
+        ({"cluster.count": "12"}, "cluster", "must be a multiple or a divisor of 8"),
         ({"trainer": "nobody"}, "trainer", "no trainer"),
         ({"space.tensor_parallel_degree": "chosen"}, "space.tensor_parallel_degree", "must name at least one value"),
         ({"on": "h100:16"}, "on", "must have fewer accelerators"),
@@ -402,7 +402,7 @@ def test_what_the_services_own_machine_cannot_try_is_said_before_it_is_started(s
     with serve(build(Settings(num_workers=1), store=store)) as address:
         page = httpx.post(f"{address}/new/check", data=FORM | {"cluster.count": "64"}, timeout=60)
     assert re.search(r'id="wrong-cluster">[^<]*: cannot run trials here: h100-sxm:64 has 64 GPUs', page.text)
-    assert "An engine may run its trials, or they are simulated" in page.text
+    assert "Choose an engine or a simulation under “Trials run on”" in page.text
     assert "predicted to fit in" in text_of(page.text)
 
 

@@ -377,7 +377,10 @@ def test_where_nothing_fits_a_preview_says_what_would_help_once_that_is_known() 
         for known in (False, True)
     )
     assert "No layout is predicted to fit: the smallest needs" in at_once
-    assert ("Looking for what would help" in at_once, "Looking for what would help" in later) == (True, False)
+    assert ("Looking for changes that would help" in at_once, "Looking for changes that would help" in later) == (
+        True,
+        False,
+    )
 
 
 # ---------------------------------------------------------------- sweep trials
