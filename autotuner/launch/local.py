@@ -18,17 +18,18 @@ import psutil
 from autotuner.core.cluster import Cluster
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.measurement import Measurement
+from autotuner.core.measuring import Peak
 from autotuner.core.trial import FailureKind, Outcome, Stopped, TrialFailure
 from autotuner.core.trial_spec import Trainer, TrialSpec
 from autotuner.core.units import format_bytes
-from autotuner.launch.contract import CannotRun, Place, Starter, TrialWatcher, Work, launcher_work
+from autotuner.launch.contract import CannotRun, Place, Starter, TrialWatcher, launcher_work
 from autotuner.launch.devices import DevicePool
 from autotuner.launch.follow import follow
 from autotuner.launch.forks import Forks
 from autotuner.launch.node_processes import NodeProcesses
 from autotuner.launch.this_machine import gemm_flop_per_s, num_usable_cores
 from autotuner.launch.trainers.registration import RegisteredTrainer, refuses_trainer
-from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
+from autotuner.launch.work import known_peak, work_of
 
 # Limits of this machine: ranks on its cores, weights in its memory, and files of trials on its disk.
 
@@ -271,7 +272,8 @@ class LocalLauncher:
         self._starter.close()
 
     def _run(self, spec: TrialSpec, watcher: TrialWatcher, devices: tuple[str, ...]) -> Outcome:
-        work, starter = self._work(spec), self._starter if spec.trainer is None else self._nodes
+        work = work_of(spec, self._trainers, lambda: self._peak(spec))
+        starter = self._starter if spec.trainer is None else self._nodes
         place = Place(
             num_nodes=1, ranks_per_node=spec.layout.world_size, variables=self._variables(spec), devices=devices
         )
@@ -285,19 +287,14 @@ class LocalLauncher:
             outcome = follow(work, ranks, watcher, deadline=deadline, meanwhile=disk.look)
             return (disk.if_full(outcome) or outcome) if isinstance(outcome, TrialFailure) else outcome
 
-    def _work(self, spec: TrialSpec) -> Work[Measurement]:
-        if spec.trainer is None:
-            return DecoderWork(spec)
-        if refusal := refuses_trainer(self._trainers, spec.trainer):
-            raise CannotRun(refusal)
+    def _peak(self, spec: TrialSpec) -> Peak:
         if spec.reference_flop_per_s is None and self._core_flop_per_s is None:
             try:
                 self._core_flop_per_s, _ = gemm_flop_per_s()
             except AutotunerError as error:
                 raise CannotRun(f"cannot measure the cores of this machine: {error}") from error
         num_cores = min(spec.layout.world_size, num_usable_cores())
-        peak = known_peak(spec, core_flop_per_s=self._core_flop_per_s, num_cores=num_cores)
-        return TrainerWork(self._trainers[spec.trainer.name], spec, peak)
+        return known_peak(spec, core_flop_per_s=self._core_flop_per_s, num_cores=num_cores)
 
     def _variables(self, spec: TrialSpec) -> dict[str, str]:
         """Return the variable that makes gloo use the loopback interface, unless the service names another."""

@@ -92,7 +92,7 @@ def run_repeated(launcher: Launcher, spec: TrialSpec, watcher: TrialWatcher) -> 
         watcher.on_note(
             f"runs {proxy.model.num_layers} of {spec.model.num_layers} layers, to extrapolate to all layers"
         )
-        outcome = runs.repeated(proxy, _without_steps(watcher))
+        outcome = runs.repeated(proxy, without_steps(watcher))
         if not isinstance(outcome, Measurement):
             return _at_depth(outcome, proxy, spec)
         measured.append(outcome)
@@ -122,7 +122,7 @@ class _Runs:
             watcher.on_note(
                 f"run {len(runs) + 1} of {spec.settings.num_runs}, to measure how much repeated runs differ"
             )
-            outcome = self._undisturbed(replace(spec, fault_trace=None), _without_steps(watcher))
+            outcome = self._undisturbed(replace(spec, fault_trace=None), without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
             if isinstance(outcome, TrialFailure):
@@ -137,7 +137,7 @@ class _Runs:
             if not isinstance(best, Measurement) or not _is_disturbed(best, spec) or not self._has_time():
                 break
             watcher.on_note(_why_again(best, num_disturbed, spec.settings.max_repeats))
-            outcome = self._once(spec, _without_steps(watcher))
+            outcome = self._once(spec, without_steps(watcher))
             if isinstance(outcome, Stopped):
                 return outcome
             if isinstance(outcome, Measurement):
@@ -206,8 +206,6 @@ class _Queue:
 
 
 class _StopsOnly:
-    """A watcher that passes on everything except steps and link events."""
-
     def __init__(self, watcher: TrialWatcher) -> None:
         self.on_note = watcher.on_note
         self.on_wait = watcher.on_wait
@@ -222,7 +220,8 @@ class _StopsOnly:
         pass
 
 
-def _without_steps(watcher: TrialWatcher) -> TrialWatcher:
+def without_steps(watcher: TrialWatcher) -> TrialWatcher:
+    """Return a watcher that passes on everything except steps and link events."""
     return watcher if isinstance(watcher, _StopsOnly) else _StopsOnly(watcher)
 
 

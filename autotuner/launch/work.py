@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +24,11 @@ from autotuner.core.trial_spec import NodeTask, TrialSettings, TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.exports.formats import export
 from autotuner.exports.shared.target import Export
-from autotuner.launch.contract import AttemptEnd, CannotRun, Place
+from autotuner.launch.contract import AttemptEnd, CannotRun, Place, Work
 from autotuner.launch.follow import verdict
 from autotuner.launch.lines import RankReports
 from autotuner.launch.trainer_reports import TrainerReports, trainer_verdict
-from autotuner.launch.trainers.registration import RegisteredTrainer, knows_nodes, rendered
+from autotuner.launch.trainers.registration import RegisteredTrainer, knows_nodes, refuses_trainer, rendered
 
 _FOLDER = Path("{folder}")
 """Placeholder for the folder of the task's files, whose path only the node knows."""
@@ -208,6 +208,27 @@ class TrainerWork:
             own = f"per_process_memory_fraction:{min(1.0, budget / memory):.4f}"
             variables[name] = ",".join(filter(None, (self._registration.variables.get(name, ""), own)))
         return variables
+
+
+def work_of(
+    spec: TrialSpec, trainers: Mapping[str, RegisteredTrainer], peak: Callable[[], Peak], *, num_nodes: int = 1
+) -> Work[Measurement]:
+    """Return the work of a trial: the product's own decoder, or a registered trainer.
+
+    Args:
+        spec: The trial.
+        trainers: The registered trainers by name.
+        peak: Function that returns the peak FLOP/s by which the MFU of a registered trainer is computed.
+        num_nodes: Number of nodes that a registered trainer runs on.
+
+    Raises:
+        CannotRun: The trainer is not registered here, or is registered differently.
+    """
+    if spec.trainer is None:
+        return DecoderWork(spec)
+    if refusal := refuses_trainer(trainers, spec.trainer):
+        raise CannotRun(refusal)
+    return TrainerWork(trainers[spec.trainer.name], spec, peak(), num_nodes=num_nodes)
 
 
 def _task(spec: TrialSpec, name: str, place: Place, variables: Mapping[str, str]) -> NodeTask:

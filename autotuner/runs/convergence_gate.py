@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -21,11 +21,12 @@ from autotuner.core.convergence_gate import (
     trains_no_better,
 )
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import FinishedRun, Measurement
+from autotuner.core.measurement import Measurement
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import EngineJob, Stopped, Trial, TrialFailure
 from autotuner.core.trial_spec import TrialSettings, TrialSpec
 from autotuner.launch.contract import Launcher, TrialWatcher
+from autotuner.launch.repeated import without_steps
 from autotuner.runs.instructions import RunGate
 
 
@@ -221,7 +222,7 @@ def run_gate(
         gate: The numbers of steps and seeds, and the allowed difference of the losses.
         watcher: Can stop the gate at any time. It gets a note for each seed and the states of jobs, but no steps.
     """
-    quiet = _NoSteps(watcher)
+    quiet = without_steps(watcher)
     trainings: dict[Layout, list[Training]] = {reference: [], candidate.layout: []}
     for number in range(gate.num_seeds):
         watcher.on_note(
@@ -282,20 +283,3 @@ def _died(
         reference_losses=tuple(training.losses for training in trainings[reference]),
         tolerance=gate.tolerance,
     )
-
-
-class _NoSteps:
-    """A watcher that ignores steps, because the steps of a gate do not belong to its trial."""
-
-    def __init__(self, watcher: TrialWatcher) -> None:
-        self.on_note: Callable[[str], None] = watcher.on_note
-        self.on_wait: Callable[[str | None], None] = watcher.on_wait
-        self.on_run: Callable[[FinishedRun], None] = watcher.on_run
-        self.on_job: Callable[[EngineJob], None] = watcher.on_job
-        self.stop_requested = watcher.stop_requested
-
-    def on_step(self, step: object) -> None:
-        pass
-
-    def on_link_event(self, event: object) -> None:
-        pass

@@ -22,7 +22,7 @@ from autotuner.launch.engines.ranks import EngineRanks
 from autotuner.launch.engines.registration import EngineRegistration
 from autotuner.launch.follow import follow
 from autotuner.launch.trainers.registration import RegisteredTrainer, refuses_trainer
-from autotuner.launch.work import DecoderWork, TrainerWork, known_peak
+from autotuner.launch.work import known_peak, work_of
 
 _ENGINE_SLACK_S = 120.0
 """Seconds by which the engine's time limit exceeds the trial's. The nodes enforce the trial's own limit, and Slurm is
@@ -121,12 +121,8 @@ class EngineLauncher:
         self._engine.close()
 
     def _work(self, spec: TrialSpec) -> Work[Measurement]:
-        if spec.trainer is None:
-            return DecoderWork(spec)
-        if refusal := refuses_trainer(self._trainers, spec.trainer):
-            raise CannotRun(refusal)
         num_nodes = spec.cluster.num_nodes if spec.cluster else 1
-        return TrainerWork(self._trainers[spec.trainer.name], spec, known_peak(spec), num_nodes=num_nodes)
+        return work_of(spec, self._trainers, lambda: known_peak(spec), num_nodes=num_nodes)
 
 
 class _Run(Generic[Result]):

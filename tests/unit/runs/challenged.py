@@ -8,14 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotuner.core.choices import Recompute
+from autotuner.catalog.hardware import load_cluster
+from autotuner.catalog.models import load_model
+from autotuner.core.choices import Precision, Recompute
 from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
 from autotuner.core.convergence_gate import GateOutcome, GateResult
+from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
+from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import FailureKind, Trial, TrialState
 from autotuner.core.trial_spec import TrialSpec
+from autotuner.core.workload import Workload
 from autotuner.runs.instructions import Finish, RunGate
 from autotuner.runs.sweep_run import SweepMachine
 from tests.builders import cpu_layout, failure, measurement, sweep_request, trial
@@ -52,6 +57,21 @@ def night(*rates: float, at: float = 0.0) -> RunGroup:
 def nights(rate: float, num: int = 4) -> tuple[RunGroup, ...]:
     """What the incumbent reached before, close to a rate."""
     return tuple(night(rate * 1.003, rate * 0.998, rate * 0.999, at=float(n)) for n in range(num))
+
+
+def bf16_and_fp8_request(**changes: Any) -> SweepRequest:
+    """A sweep over bf16 and fp8 on eight GPUs."""
+    cluster = load_cluster("h100:8")
+    job = Job(model=load_model("llama-3-8b"), cluster=cluster, workload=Workload(seq_len=4096, global_batch_size=64))
+    space = default_space(job).with_axes(
+        precision=(Precision.BF16, Precision.FP8),
+        compiled=(True,),
+        tensor_parallel_degree=(1, 2),
+        pipeline_parallel_degree=(1,),
+        recompute=(Recompute.FULL,),
+        micro_batch_size=(1,),
+    )
+    return replace(SweepRequest(job=job, space=space), **changes)
 
 
 def challenge(**changes: object) -> Challenge:

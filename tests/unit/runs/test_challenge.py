@@ -5,19 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.hardware import load_cluster
-from autotuner.catalog.models import load_model
-from autotuner.core.choices import Precision, Recompute
+from autotuner.core.choices import Precision
 from autotuner.core.comparison import Challenge, Decision
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import InvalidInput
-from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.run import RunState, StopReason
-from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import FailureKind, Trial
-from autotuner.core.workload import Workload
 from autotuner.report.verdicts import comparison_in_words
 from autotuner.runs.challenge import findings, run_group
 from autotuner.runs.instructions import Finish, Wait
@@ -32,6 +27,7 @@ from tests.unit.runs.challenged import (
     TEST,
     Machine,
     Speed,
+    bf16_and_fp8_request,
     challenge,
     challenged,
     even,
@@ -263,20 +259,7 @@ def test_without_an_incumbent_the_best_is_compared_with_the_baseline_by_its_late
 
 # ---------------------------------------------------------------------- what changes the mathematics
 def fp8_request(of: Challenge) -> SweepRequest:
-    job = Job(
-        model=load_model("llama-3-8b"),
-        cluster=load_cluster("h100:8"),
-        workload=Workload(seq_len=4096, global_batch_size=64),
-    )
-    space = default_space(job).with_axes(
-        precision=(Precision.BF16, Precision.FP8),
-        compiled=(True,),
-        tensor_parallel_degree=(1, 2),
-        pipeline_parallel_degree=(1,),
-        recompute=(Recompute.FULL,),
-        micro_batch_size=(1,),
-    )
-    return SweepRequest(job=job, space=space, budget=Budget(num_trials=8, min_gain=0), challenge=of)
+    return bf16_and_fp8_request(budget=Budget(num_trials=8, min_gain=0), challenge=of)
 
 
 def bf16_incumbent() -> Layout:

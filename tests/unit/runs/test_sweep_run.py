@@ -13,13 +13,14 @@ from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
 from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
-from autotuner.core.space import default_space, default_trial_space
+from autotuner.core.space import default_trial_space
 from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, PastTrial, Trial, TrialState
 from autotuner.core.workload import Workload
 from autotuner.runs.instructions import Finish, RunGate, Wait
 from autotuner.runs.sweep_run import SweepMachine
 from tests.builders import failure, measurement, step_report, sweep_request, tiny_space
+from tests.unit.runs.challenged import bf16_and_fp8_request
 
 ONE_LAYOUT = tiny_space(
     tensor_parallel_degree=(2,), micro_batch_size=(2,), sequence_parallel=(False,), recompute=(Recompute.NONE,)
@@ -383,22 +384,7 @@ def test_all_trials_of_cores_nobody_measured_share_the_peak_that_the_first_one_m
 
 # ---------------------------------------------------------------------- convergence gates
 def fp8_request(**changes: object) -> SweepRequest:
-    """A sweep over bf16 and fp8 on eight GPUs."""
-    job = Job(
-        model=load_model("llama-3-8b"),
-        cluster=load_cluster("h100:8"),
-        workload=Workload(seq_len=4096, global_batch_size=64),
-    )
-    space = default_space(job).with_axes(
-        precision=(Precision.BF16, Precision.FP8),
-        compiled=(True,),
-        tensor_parallel_degree=(1, 2),
-        pipeline_parallel_degree=(1,),
-        recompute=(Recompute.FULL,),
-        micro_batch_size=(1,),
-    )
-    request = SweepRequest(job=job, space=space, budget=Budget(num_trials=1000, min_gain=0))
-    return replace(request, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+    return bf16_and_fp8_request(**{"budget": Budget(num_trials=1000, min_gain=0), **changes})
 
 
 def at(seconds: float) -> Measurement:

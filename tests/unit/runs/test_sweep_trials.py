@@ -9,19 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from autotuner.catalog.hardware import load_cluster
-from autotuner.catalog.models import load_model
-from autotuner.core.choices import Precision, Recompute
+from autotuner.core.choices import Precision
 from autotuner.core.cluster import Cluster
 from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.job import Job
 from autotuner.core.measurement import FinishedRun, LinkEvent, LinkEventKind, Measurement
 from autotuner.core.run import RunState, StopReason
-from autotuner.core.space import default_space
 from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Stopped, Trial, TrialFailure, TrialState
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.core.workload import Workload
 from autotuner.launch.contract import Launcher, TrialWatcher
 from autotuner.runs.clock import SystemClock
 from autotuner.runs.lease import LeaseWatch
@@ -33,6 +28,7 @@ from tests.clocks import ManualClock
 from tests.contracts.acts import claim_sweep, held_sweeps
 from tests.fake_launcher import FakeLauncher, plain_measurement, sweep_worker
 from tests.patience import PATIENCE_S
+from tests.unit.runs.challenged import bf16_and_fp8_request
 
 Behaviour = Callable[[TrialSpec], Measurement | TrialFailure]
 
@@ -278,18 +274,7 @@ def test_what_a_pipeline_found_out_about_its_links_becomes_events_and_stays_with
 
 # ---------------------------------------------------------------------- bf16 and fp8 in one sweep
 def mixed_precision_request(**changes: object) -> SweepRequest:
-    cluster = load_cluster("h100:8")
-    job = Job(model=load_model("llama-3-8b"), cluster=cluster, workload=Workload(seq_len=4096, global_batch_size=64))
-    space = default_space(job).with_axes(
-        precision=(Precision.BF16, Precision.FP8),
-        compiled=(True,),
-        tensor_parallel_degree=(1, 2),
-        pipeline_parallel_degree=(1,),
-        recompute=(Recompute.FULL,),
-        micro_batch_size=(1,),
-    )
-    request = SweepRequest(job=job, space=space, budget=Budget(num_trials=30, min_gain=0, prune_below=0))
-    return replace(request, **changes)  # type: ignore[arg-type]  # the fields are the caller's business
+    return bf16_and_fp8_request(**{"budget": Budget(num_trials=30, min_gain=0, prune_below=0), **changes})
 
 
 def faster_in_fp8(loss_factor: float) -> Behaviour:
