@@ -75,7 +75,7 @@ def inside() -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_what_is_computed_beside_the_service_is_answered_as_in_it(
+def test_a_compute_subprocess_gives_the_same_answer_as_the_service(
     beside: httpx.Client, inside: httpx.Client, what: str
 ) -> None:
     path, body = ASKED[what]

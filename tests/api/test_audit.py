@@ -21,7 +21,7 @@ def actions(store: Store) -> list[tuple[str, int]]:
     return [(entry.action, entry.status) for entry in store.access.audit()[0]]
 
 
-def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: httpx.Client) -> None:
+def test_changes_are_listed_with_their_caller_and_address(client: httpx.Client) -> None:
     created = client.post("/sweeps", json=CPU, headers={"X-Request-ID": "build-7"}).json()
     client.post(f"/runs/{created['id']}/cancel")
     listed = client.get("/audit").json()
@@ -40,7 +40,7 @@ def test_what_changes_something_is_listed_with_who_asked_and_from_where(client: 
     assert (cancelled["action"], cancelled["subject"]) == ("cancel_run", f"/api/v1/runs/{created['id']}/cancel")
 
 
-def test_what_only_looks_predicts_or_is_wrong_is_not_listed(client: httpx.Client, store: Store) -> None:
+def test_reads_predictions_and_failed_requests_are_not_listed(client: httpx.Client, store: Store) -> None:
     client.get("/sweeps")
     assert client.post("/predictions", json=CPU).status_code == 200
     assert client.post("/sweeps", json=CPU | {"seed": -1}).status_code == 422
@@ -119,7 +119,7 @@ def test_a_token_is_taken_back_once(root: httpx.Client) -> None:
         ({"expires_at": NOW}, "expires_at"),
     ],
 )
-def test_what_can_be_no_token_is_refused_with_the_field(
+def test_a_text_that_cannot_be_a_token_is_refused_with_the_field(
     root: httpx.Client, changes: dict[str, object], field: str
 ) -> None:
     answer = root.post("/tokens", json={"name": "ada"} | changes)

@@ -85,7 +85,7 @@ def test_a_cluster_that_cannot_be_is_refused_with_what_there_is(client: httpx.Cl
     assert client.get("/clusters").json()["items"] == []
 
 
-def test_where_trials_run_elsewhere_engines_are_left_to_who_runs_them(store: Store) -> None:
+def test_a_service_without_workers_does_not_check_engines(store: Store) -> None:
     with serve(app_on(store)) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         assert stored(client, engine="only-there", queue="gpu").status_code == 200
         assert client.post("/clusters/pair/checks", json={}).status_code == 201
@@ -124,7 +124,7 @@ def test_a_check_is_cancelled_and_a_finished_one_stays(client: httpx.Client, sto
 
 
 @pytest.mark.parametrize("engine", ["local", "simulated"])
-def test_what_has_no_nodes_of_its_own_is_not_checked(client: httpx.Client, engine: str) -> None:
+def test_a_cluster_without_nodes_is_not_checked(client: httpx.Client, engine: str) -> None:
     stored(client, engine=engine)
     problem = client.post("/clusters/pair/checks", json={})
     assert (problem.status_code, problem.json()["field"], problem.json()["value"]) == (422, "engine", engine)

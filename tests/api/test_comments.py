@@ -31,9 +31,7 @@ def test_a_comment_is_written_listed_found_by_its_tag_and_removed(client: httpx.
     assert client.get(f"/sweeps/{other['id']}/comments").json()["items"] == []
 
 
-def test_what_is_no_comment_is_refused_and_what_it_is_about_must_be_there(
-    client: httpx.Client, driver: StoreDriver
-) -> None:
+def test_an_illegal_comment_or_one_on_an_unknown_subject_is_refused(client: httpx.Client, driver: StoreDriver) -> None:
     path = f"/sweeps/{driver.sweep().id}/comments"
     refused = client.post(path, json={"text": "x" * 2001})
     assert (refused.status_code, refused.json()["field"], refused.json()["nearest"]) == (422, "text", "x" * 2000)
@@ -44,7 +42,7 @@ def test_what_is_no_comment_is_refused_and_what_it_is_about_must_be_there(
         assert answer.status_code == 404, missing
 
 
-def test_whoever_runs_sweeps_writes_on_every_one_and_a_comment_is_removed_by_its_writer_and_an_admin(
+def test_callers_who_run_sweeps_may_comment_and_only_the_author_or_an_admin_removes_a_comment(
     people: People,
 ) -> None:
     with people.client(name="ada") as ada, people.client(name="bob") as bob:

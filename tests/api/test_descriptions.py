@@ -89,7 +89,7 @@ def test_a_trial_is_explained_with_what_its_sweep_knew(client: httpx.Client, slo
 
 
 @pytest.mark.usefixtures("slow")
-def test_what_was_learnt_on_other_accelerators_is_left_out_where_a_cluster_is_named(client: httpx.Client) -> None:
+def test_calibrations_of_other_accelerators_are_left_out_for_a_named_cluster(client: httpx.Client) -> None:
     assert len(client.get("/calibrations", params={"cluster": "cpu:1x4"}).json()["items"]) == 1
     assert client.get("/calibrations", params={"cluster": "h100:64"}).json()["total"] == 0
 

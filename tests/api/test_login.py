@@ -39,7 +39,7 @@ def logged_in(browser: httpx.Client, token: str, wanted: str = "/") -> httpx.Res
 # ---------------------------------------------------------------------- programs
 @pytest.mark.parametrize("headers", [{}, bearing(WRONG), {"Authorization": "Basic YWRhOg=="}])
 @pytest.mark.parametrize("path", ["/api/v1/sweeps", "/api/v1/openapi.json", "/api/v1/nothing", "/nothing", "/"])
-def test_who_shows_no_token_is_told_to_whatever_they_ask(people: People, path: str, headers: dict[str, str]) -> None:
+def test_every_request_without_a_token_is_asked_for_one(people: People, path: str, headers: dict[str, str]) -> None:
     with people.stranger(**headers) as client:
         answer = client.get(path)
     assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
@@ -47,7 +47,7 @@ def test_who_shows_no_token_is_told_to_whatever_they_ask(people: People, path: s
     assert WRONG not in answer.text
 
 
-def test_what_changes_something_is_refused_before_its_body_is_read(people: People) -> None:
+def test_a_forbidden_change_is_refused_before_its_body_is_read(people: People) -> None:
     with people.stranger() as client:
         assert client.post("/api/v1/sweeps", content=b"{ no JSON").status_code == 401
 
@@ -77,7 +77,7 @@ def test_a_token_that_is_taken_back_counts_no_more_from_the_next_request_on(peop
         assert ada.get("/caller").status_code == 401
 
 
-def test_who_guesses_is_told_when_to_come_back(store: Store) -> None:
+def test_a_caller_who_guesses_tokens_is_told_when_to_retry(store: Store) -> None:
     with serve(app_on(store, login="tokens")) as address, httpx.Client(base_url=address, timeout=60) as client:
         answers = [client.get("/api/v1/sweeps", headers=bearing(WRONG)) for _ in range(21)]
     assert {answer.status_code for answer in answers[:20]} == {401}

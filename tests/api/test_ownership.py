@@ -58,7 +58,7 @@ def made(answer: httpx.Response) -> dict[str, Any]:
     return document
 
 
-def test_what_somebody_makes_says_so_and_is_changed_by_them_and_an_admin_alone(team: Team) -> None:
+def test_an_object_names_its_creator_and_only_the_creator_and_admins_change_it(team: Team) -> None:
     sweep = made(team.ada.post("/sweeps", json=SWEEP))
     gate = made(team.ada.post("/gates", json=SWEEP | {"baseline": "main"}))
     retune = made(team.ada.post("/retunes", json=RETUNE))

@@ -74,7 +74,7 @@ def queued(store: Store, plan_id: str | None = None) -> str:
     return new.id
 
 
-def test_what_one_process_was_asked_another_waits_for_and_finds(
+def test_a_process_waits_for_the_answer_that_another_process_computes(
     client: httpx.Client, store: Store, plans: Callable[[Clock], Plans]
 ) -> None:
     other = plans(SystemClock())

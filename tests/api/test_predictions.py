@@ -22,7 +22,7 @@ from tests.builders import sweep_request
 # ---------------------------------------------------------------- predictions
 
 
-def test_where_no_layout_fits_the_table_is_empty_and_says_what_is_missing_and_what_would_help(
+def test_a_table_without_fitting_layouts_states_the_missing_memory_and_remedies(
     client: httpx.Client,
 ) -> None:
     answer = client.post("/predictions", json=EIGHT | {"model": "llama-3-70b"}).json()
@@ -79,7 +79,7 @@ def test_one_layout_may_be_compared_with_what_runs_today(client: httpx.Client) -
     assert best["changes"] == [{"field": "compiled", "before": False, "after": True}]
 
 
-def test_what_was_never_compared_of_todays_layout_is_said(client: httpx.Client) -> None:
+def test_options_of_the_layout_in_use_that_were_never_compared_are_named(client: httpx.Client) -> None:
     body = EIGHT | {"limit": 1, "current": TODAY | {"offload_activations": True}}
     answer = client.post("/predictions", json=body).json()
     assert any("activations offloaded" in one["subjects"] for one in answer["caveats"])
@@ -178,7 +178,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_what_a_published_launch_runs_is_predicted_explained_and_compared_with_the_best(
+def test_a_published_launch_is_predicted_explained_and_compared_with_the_best_layout(
     client: httpx.Client, name: str
 ) -> None:
     cluster, model, said = PUBLISHED[name]
@@ -208,7 +208,7 @@ def test_a_trainer_is_not_proposed_what_it_cannot_be_told(client: httpx.Client) 
     assert (refused.status_code, refused.json()["field"]) == (422, "space.shard_level")
 
 
-def test_what_a_configuration_leaves_to_code_is_as_it_runs_today(client: httpx.Client) -> None:
+def test_options_that_a_configuration_leaves_to_code_are_as_in_the_layout_in_use(client: httpx.Client) -> None:
     current = {"data_parallel_shard_degree": 8, "shard_level": "parameters", "compiled": True}
     asked = EIGHT | {"format": "deepspeed", "current": current, "limit": 5}
     items = client.post("/predictions", json=asked).json()["items"]
@@ -226,7 +226,7 @@ def preview(client: httpx.Client, **changes: Any) -> dict[str, Any]:
     return found
 
 
-def test_where_nothing_fits_a_preview_says_what_would_help(client: httpx.Client) -> None:
+def test_a_preview_without_fitting_layouts_names_remedies(client: httpx.Client) -> None:
     found = preview(client, model="llama-3-70b", space={"precision": ["bf16"]})
     assert found["predicted"]["num_fitting"] == 0
     assert found["predicted"]["shortfall"]["larger"]["num_accelerators"] > 8

@@ -77,7 +77,7 @@ def test_a_name_that_others_read_is_one_line_without_control_characters(client: 
         ("7", "body"),
     ],
 )
-def test_what_json_carries_and_a_database_does_not_is_refused(client: httpx.Client, body: str, field: str) -> None:
+def test_json_text_that_a_database_cannot_store_is_refused(client: httpx.Client, body: str, field: str) -> None:
     found = problem(client.post("/sweeps", content=body, headers=JSON), 422, "invalid-input")
     assert field in {error["field"] for error in found["errors"]}
 
@@ -200,7 +200,7 @@ def test_a_database_out_of_reach_is_unavailable_and_says_when_to_ask_again() -> 
     ("caller", "is_told"),
     [(None, False), (Caller(name="anna", scope=Scope.RUN), False), (Caller(name="root", scope=Scope.ADMIN), True)],
 )
-def test_where_a_database_is_hears_only_who_may_do_everything(caller: Caller | None, is_told: bool) -> None:
+def test_only_admins_see_the_address_of_the_database(caller: Caller | None, is_told: bool) -> None:
     state = {} if caller is None else {"caller": caller}
     scope = {
         "type": "http",

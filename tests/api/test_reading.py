@@ -37,7 +37,7 @@ def test_nothing_needs_anybody_where_nothing_went_wrong(client: httpx.Client, dr
     assert client.get("/attention").json()["items"] == []
 
 
-def test_what_went_wrong_is_listed_the_worst_first_with_its_page(client: httpx.Client, driver: StoreDriver) -> None:
+def test_incidents_are_listed_worst_first_with_their_pages(client: httpx.Client, driver: StoreDriver) -> None:
     retune(driver)
     finished_run(driver, Verdict.REGRESSION, 900.0, "lost 10 %")
     gate = finished_gate(driver, MfuGateOutcome.FAILED, 940.0, "6 % slower")
@@ -145,7 +145,7 @@ def test_a_table_follows_its_sweep(client: httpx.Client, driver: StoreDriver) ->
 @pytest.mark.parametrize(
     ("query", "field"), [({"where": "tpp=4"}, "where"), ({"sort": "speed"}, "sort"), ({"columns": "x"}, "columns")]
 )
-def test_what_a_table_cannot_be_asked_for_is_refused(
+def test_an_illegal_query_of_a_table_is_refused(
     client: httpx.Client, sweep_id: str, query: dict[str, str], field: str
 ) -> None:
     refused = client.get(f"/sweeps/{sweep_id}/table", params=query)
@@ -241,7 +241,7 @@ def test_a_choice_that_there_is_none_of_is_refused(client: httpx.Client, measure
         ({"profile": "mfu=fast"}, "must be the name of a metric, =, and a weight above 0, for example mfu=2"),
     ],
 )
-def test_what_cannot_be_told_or_read_is_refused(
+def test_an_underivable_or_unreadable_setting_is_refused(
     client: httpx.Client, measured_sweep: Sweep, asked: dict[str, str], told: str
 ) -> None:
     refused = client.get(f"/sweeps/{measured_sweep.id}/front", params=asked)

@@ -34,6 +34,6 @@ def test_another_caller_address_action_subject_or_status_is_other_news() -> None
     assert all(refusals.is_news(replace(REFUSED, **other)) for other in others)
 
 
-def test_who_knocks_from_many_addresses_does_not_fill_the_log() -> None:
+def test_attempts_from_many_addresses_do_not_fill_the_log() -> None:
     refusals = Refusals(Clock())
     assert sum(refusals.is_news(replace(REFUSED, address=f"10.0.{n // 256}.{n % 256}")) for n in range(5000)) == 600

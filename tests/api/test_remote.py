@@ -94,7 +94,7 @@ def test_a_sweep_is_created_once_per_key_and_followed_to_its_end(calls: Remote) 
     assert [event.kind for event in calls.events(sweep.id)] == ["sweep.created", "sweep.finished"]
 
 
-def test_what_a_worker_measured_is_ranked_with_the_types_of_the_service(calls: Remote, driver: StoreDriver) -> None:
+def test_measurements_of_a_worker_are_ranked_with_the_types_of_the_service(calls: Remote, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     trial = driver.ended(sweep, 0)
     driver.finish(sweep)
@@ -182,7 +182,7 @@ def _answering(content: bytes, **headers: str) -> Remote:
     return Remote("http://elsewhere", http=httpx.Client(transport=transport))
 
 
-def test_what_answers_in_the_place_of_the_service_is_told() -> None:
+def test_a_server_that_is_not_the_service_is_named() -> None:
     with pytest.raises(ServiceError, match=r"is not the service: '<html>log in'"):
         _answering(b"<html>log in").read_sweep("s")
     for streamed in (b"data: {}\n\n", b"id: x\nevent: a\ndata: {}\n\n", b"id: 1\nevent: a\ndata: [\n\n"):

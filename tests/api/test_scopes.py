@@ -90,7 +90,7 @@ def test_a_caller_below_the_scope_of_an_operation_is_refused_and_no_other(
             assert is_refused == (scope in below), (method, path, scope, answer.status_code)
 
 
-def test_whoever_can_be_refused_is_told_so_by_the_document(operations: Operations) -> None:
+def test_the_openapi_document_lists_every_refusal(operations: Operations) -> None:
     for _, path, operation in operations:
         assert ({"401", "403"} <= operation["responses"].keys()) == bool(operation["security"]), path
 

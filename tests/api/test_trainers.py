@@ -123,7 +123,7 @@ REFUSED: tuple[tuple[int, str, dict[str, Any]], ...] = (
 )
 
 
-def test_what_a_sweep_may_not_ask_of_a_trainer_is_refused_and_starts_nothing(client: httpx.Client) -> None:
+def test_a_sweep_that_a_trainer_cannot_run_is_refused_and_starts_nothing(client: httpx.Client) -> None:
     for status, says, body in REFUSED:
         problem = create(client, **body)
         assert problem.status_code == status, (body, problem.text)
@@ -144,5 +144,5 @@ def test_a_service_whose_file_is_wrong_does_not_start(store: Store, tmp_path: Pa
         app_on(store, trainers=path)
 
 
-def test_what_a_sweep_stores_of_a_trainer_can_start_nothing() -> None:
+def test_the_stored_trainer_of_a_sweep_cannot_start_a_program() -> None:
     assert {each.name for each in fields(Trainer)} == {"name", "format", "stack", "options", "fixed", "values"}

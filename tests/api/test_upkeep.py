@@ -187,7 +187,7 @@ def study_path(driver: StoreDriver) -> str:
 
 
 @pytest.mark.parametrize("path_of", [gate_path, study_path])
-def test_what_is_under_way_has_a_button_that_ends_it(
+def test_an_unfinished_run_has_a_button_that_cancels_it(
     browser: httpx.Client, driver: StoreDriver, path_of: Callable[[StoreDriver], str]
 ) -> None:
     path = path_of(driver)

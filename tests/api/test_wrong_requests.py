@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
 
 
 @pytest.mark.parametrize("path", REFUSED)
-def test_what_cannot_be_is_refused_where_it_stands_and_starts_nothing(client: httpx.Client, path: str) -> None:
+def test_an_illegal_value_is_refused_at_its_place_and_starts_nothing(client: httpx.Client, path: str) -> None:
     body, cases = REFUSED[path]
     for changes, status, told, says in cases:
         answer = client.post(path, json=body | changes)
@@ -244,7 +244,7 @@ ABSENT = (
 )
 
 
-def test_what_is_not_there_is_a_problem_that_says_so(client: httpx.Client) -> None:
+def test_a_missing_resource_is_a_problem_that_names_it(client: httpx.Client) -> None:
     for path in ABSENT:
         answer = client.get(path)
         assert (answer.status_code, answer.json()["type"]) == (404, "urn:autotuner:problem:not-found"), path

@@ -69,7 +69,7 @@ def test_a_brush_on_an_axis_marks_what_it_keeps_everywhere_and_escape_clears_it(
     expect(clears).to_be_hidden()
 
 
-def test_what_is_kept_can_be_said_by_value_without_a_pointer(page: Page, driver: StoreDriver) -> None:
+def test_kept_trials_can_be_chosen_by_value_without_a_pointer(page: Page, driver: StoreDriver) -> None:
     said = open_on_lines(page, swept(driver, 6))
     page.get_by_text("Keep by value").press("Enter")
     page.get_by_label("recompute from").select_option("none")
@@ -93,7 +93,7 @@ def test_a_brush_stays_while_trials_go_on_ending(page: Page, driver: StoreDriver
     expect(page.locator(".ranking tr.kept")).to_have_count(3)
 
 
-def test_of_many_trials_those_that_are_kept_stand_out_of_their_path(page: Page, driver: StoreDriver) -> None:
+def test_kept_trials_stand_out_from_the_path_of_many_trials(page: Page, driver: StoreDriver) -> None:
     said = open_on_lines(page, swept(driver, 90))
     keep_upper_half(page, "mfu")
     expect(said).to_contain_text("Kept 45 of 90")
@@ -217,7 +217,7 @@ def test_every_page_works_under_its_policy(page: Page, driver: StoreDriver, comp
         "document.body.insertAdjacentHTML('beforeend', '<p style=\"color: red\" onclick=\"window.broken = 1\">')",
     ],
 )
-def test_what_was_smuggled_into_a_page_does_not_run(page: Page, complaints: list[str], attack: str) -> None:
+def test_a_script_injected_into_a_page_does_not_run(page: Page, complaints: list[str], attack: str) -> None:
     page.goto("/")
     page.evaluate(attack)
     page.wait_for_timeout(300)

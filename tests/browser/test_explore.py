@@ -81,7 +81,7 @@ def test_back_leads_to_the_choice_before_and_letters_of_one_input_are_one_step(p
     expect(page.locator("#micro_batch_size-1")).to_be_checked()
 
 
-def test_what_is_typed_is_kept_while_the_answer_comes(page: Page) -> None:
+def test_typed_text_is_kept_while_the_answer_comes(page: Page) -> None:
     page.goto(TP8)
     sequence = page.locator("#seq_len")
     sequence.fill("")
@@ -200,7 +200,7 @@ def test_the_page_shows_which_link_is_late_and_fits_a_phone(page: Page, driver: 
 SMALL = "/new?model=llama-demo&cluster=h100:2&seq_len=128&global_batch_size=8"
 
 
-def test_what_is_typed_is_answered_without_a_click(page: Page) -> None:
+def test_a_typed_input_is_answered_without_a_click(page: Page) -> None:
     page.goto(SMALL)
     legal = page.get_by_role("row", name="legal, a trial can run them").get_by_role("cell")
     before = legal.inner_text()

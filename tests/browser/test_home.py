@@ -67,7 +67,7 @@ def test_sweeps_are_searched_filtered_and_ordered_by_address(page: Page, driver:
     expect(page.locator("tbody tr")).to_have_count(3)
 
 
-def test_what_is_being_typed_is_not_lost_while_the_list_changes(own_page: Page, driver: StoreDriver) -> None:
+def test_a_half_typed_text_survives_a_change_of_the_list(own_page: Page, driver: StoreDriver) -> None:
     driver.sweep()
     own_page.clock.install()
     own_page.goto("/")
@@ -78,7 +78,7 @@ def test_what_is_being_typed_is_not_lost_while_the_list_changes(own_page: Page, 
     expect(own_page.get_by_label("Words of sweep")).to_have_value("llam")
 
 
-def test_what_needs_attention_stands_on_top_and_leads_there(page: Page, driver: StoreDriver) -> None:
+def test_incidents_stand_on_top_and_link_to_their_pages(page: Page, driver: StoreDriver) -> None:
     gate = finished_gate(driver, MfuGateOutcome.FAILED, 940.0, "6 % slower")
     page.goto("/")
     line = page.get_by_role("row").filter(has_text="gate failed")
@@ -104,7 +104,7 @@ def test_a_key_leads_to_the_search_and_that_to_trials_of_such_layouts(page: Page
     expect(page).to_have_url(re.compile(f"/trials/{trial.id}"))
 
 
-def test_what_nothing_is_called_says_what_can_be_found(page: Page) -> None:
+def test_a_search_without_results_shows_examples_of_searches(page: Page) -> None:
     page.goto("/find?q=<b>nothing</b>")
     expect(page.get_by_role("heading", level=1)).to_have_text("Found for “<b>nothing</b>”")
     expect(page.get_by_role("heading", name="Nothing was found")).to_be_visible()
@@ -150,7 +150,7 @@ def test_one_s_own_flags_are_read_and_stand_beside_a_trial(page: Page, trials: l
     expect(page.get_by_role("row", name="B a layout")).to_be_visible()
 
 
-def test_what_cannot_be_compared_is_said_and_the_rest_stays(page: Page, trials: list[str]) -> None:
+def test_a_layout_that_cannot_be_compared_is_named_and_the_others_stay(page: Page, trials: list[str]) -> None:
     page.goto(f"/compare?of={trials[0]}&of=tp3<b>&of={trials[1]}")
     expect(page.get_by_role("alert")).to_contain_text("tp3<b>")
     expect(page.get_by_role("heading", level=1)).to_have_text("A is 100.0 % faster than B")

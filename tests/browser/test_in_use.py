@@ -99,7 +99,7 @@ def test_a_run_under_way_leads_to_its_sweep(page: Page, driver: StoreDriver) -> 
     expect(page).to_have_url(f"{page.url.split('/sweeps/')[0]}/sweeps/{run.child_id}")
 
 
-def test_what_a_better_layout_does_otherwise_is_on_the_page(page: Page, driver: StoreDriver) -> None:
+def test_the_page_shows_how_a_better_layout_differs(page: Page, driver: StoreDriver) -> None:
     retune(driver)
     finished_run(driver, Verdict.BETTER_FOUND, 1000.0, "data 2 is 6.0 % ± 0.9 faster")
     page.goto("/retunes/nightly")
@@ -274,7 +274,7 @@ def test_figures_that_were_not_measured_are_never_called_so(page: Page, driver: 
     expect(parts.get_by_role("row").filter(has_text="data communication")).to_contain_text("the cost model")
 
 
-def test_what_of_a_model_is_only_approximated_is_said_where_its_figures_are(page: Page, driver: StoreDriver) -> None:
+def test_approximated_parts_of_a_model_are_named_beside_its_figures(page: Page, driver: StoreDriver) -> None:
     model = tiny_model(approximations=("its vision tower is left out",))
     sweep = driver.sweep(sweep_request(job=tiny_job(model=model)))
     driver.ended(sweep, 0, measurement())

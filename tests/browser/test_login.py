@@ -27,7 +27,7 @@ def log_in(page: Page, token: str) -> None:
     page.get_by_role("button", name="Log in").click()
 
 
-def test_who_opens_a_page_logs_in_by_a_token_and_comes_back_to_it(page: Page, people: People) -> None:
+def test_a_login_with_a_token_returns_to_the_requested_page(page: Page, people: People) -> None:
     page.goto("/clusters")
     expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     expect(page.get_by_label("Token")).to_be_focused()

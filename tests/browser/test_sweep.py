@@ -86,7 +86,7 @@ def test_before_anything_ran_the_page_shows_what_is_predicted_in_pencil(page: Pa
     expect(page).to_have_url(re.compile(r"/explore\?model=sweep:"))
 
 
-def test_what_takes_long_to_predict_comes_after_the_first_sight(page: Page, driver: StoreDriver) -> None:
+def test_slow_predictions_come_after_the_first_view(page: Page, driver: StoreDriver) -> None:
     path = f"/sweeps/{ranked(driver, 0.2).id}"
     assert "data-later" in page.request.get(path).text()
     page.request.get(f"{path}?part=live")
@@ -312,7 +312,7 @@ def test_a_sweep_that_challenges_a_layout_shows_what_it_compared_and_lists_the_r
     expect(page.locator("#live")).to_contain_text("repeats the layout of trial 0")
 
 
-def test_what_a_caller_wrote_is_shown_and_never_run(page: Page, driver: StoreDriver) -> None:
+def test_text_of_a_caller_is_shown_and_never_run(page: Page, driver: StoreDriver) -> None:
     attack = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
     sweep = driver.sweep(sweep_request(name=attack, job=tiny_job(model=tiny_model(name=attack))))
     driver.ended(sweep, 0, failure(message=attack, log_tail=attack))
@@ -410,7 +410,7 @@ def test_an_open_log_and_the_focus_stay_while_the_page_changes(page: Page, drive
     expect(log).to_be_visible()
 
 
-def test_what_is_typed_and_chosen_stays_while_the_page_changes(page: Page, driver: StoreDriver) -> None:
+def test_typed_and_chosen_inputs_stay_while_the_page_changes(page: Page, driver: StoreDriver) -> None:
     sweep = driver.sweep()
     driver.ended(sweep, 0)
     page.goto(f"/sweeps/{sweep.id}?sort=-mb")

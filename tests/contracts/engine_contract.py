@@ -27,9 +27,9 @@ from tests.contracts.launcher_contract import (
     test_a_trial_past_its_time_limit_comes_back_as_a_timeout,
     test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing,
     test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps,
-    test_it_says_how_many_trials_it_has_room_for,
+    test_an_answer_or_error_of_a_watcher_passes_unchanged_and_ends_the_trial,
+    test_the_engine_says_how_many_trials_it_has_room_for,
     test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps,
-    test_what_a_watcher_answers_or_raises_comes_out_as_it_is_and_ends_the_trial,
 )
 from tests.patience import PATIENCE_S
 from tests.trials.launching import ENDLESS, SHORT, Watcher, left_over, spec
@@ -46,12 +46,12 @@ __all__ = [
     "test_a_trial_past_its_time_limit_comes_back_as_a_timeout",
     "test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing",
     "test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps",
-    "test_it_says_how_many_trials_it_has_room_for",
+    "test_an_answer_or_error_of_a_watcher_passes_unchanged_and_ends_the_trial",
     "test_steps_arrive_while_the_trial_runs",
+    "test_the_engine_says_how_many_trials_it_has_room_for",
     "test_the_engine_says_who_it_is",
     "test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps",
     "test_waiting_for_nodes_is_no_trial_time",
-    "test_what_a_watcher_answers_or_raises_comes_out_as_it_is_and_ends_the_trial",
 ]
 
 _LONG = replace(SHORT, measured_steps=60, max_measured_steps=60, measuring_budget_s=60.0, timeout_s=PATIENCE_S)

@@ -29,9 +29,9 @@ __all__ = [
     "test_a_trial_past_its_time_limit_comes_back_as_a_timeout",
     "test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing",
     "test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps",
-    "test_it_says_how_many_trials_it_has_room_for",
+    "test_an_answer_or_error_of_a_watcher_passes_unchanged_and_ends_the_trial",
+    "test_the_engine_says_how_many_trials_it_has_room_for",
     "test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps",
-    "test_what_a_watcher_answers_or_raises_comes_out_as_it_is_and_ends_the_trial",
 ]
 
 
@@ -64,7 +64,7 @@ def test_a_cluster_that_it_has_is_not_refused(subject: Subject) -> None:
     assert subject.launcher.refuses(subject.held.cluster) is None
 
 
-def test_it_says_how_many_trials_it_has_room_for(subject: Subject) -> None:
+def test_the_engine_says_how_many_trials_it_has_room_for(subject: Subject) -> None:
     assert subject.launcher.capacity(subject.held.cluster) == subject.held.capacity
 
 
@@ -118,7 +118,7 @@ WATCHERS: dict[str, Callable[[], Watcher]] = {
 
 
 @pytest.mark.parametrize("what", WATCHERS)
-def test_what_a_watcher_answers_or_raises_comes_out_as_it_is_and_ends_the_trial(subject: Subject, what: str) -> None:
+def test_an_answer_or_error_of_a_watcher_passes_unchanged_and_ends_the_trial(subject: Subject, what: str) -> None:
     """An ``OSError`` too, though the launcher's own trouble often is one."""
     trial, watcher = spec("contract-watcher", ENDLESS), WATCHERS[what]()
     if not isinstance(watcher, Unwell):

@@ -34,7 +34,7 @@ def subject(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield subject
 
 
-def test_what_a_watcher_raises_at_a_note_comes_out_as_it_is() -> None:
+def test_an_error_of_a_watcher_at_a_note_passes_unchanged() -> None:
     class Illiterate(Watcher):
         def on_note(self, note: str) -> None:
             raise OSError(note)

@@ -88,7 +88,7 @@ def test_the_last_use_of_a_token_is_kept(store: Store) -> None:
     store.access.touch_token("nobody", now=33.0)
 
 
-def test_of_several_who_add_one_id_at_once_one_does(store: Store) -> None:
+def test_one_of_several_simultaneous_writers_adds_an_id(store: Store) -> None:
     def add(index: int) -> bool:
         try:
             store.access.add_token(token(name=f"n{index}"), DIGEST)
@@ -205,7 +205,7 @@ def test_an_unfinished_sweep_without_a_budget_of_hours_promises_no_number(store:
     assert store.access.usage("ada", now=2.0).promised_hours is None
 
 
-def test_who_made_nothing_uses_nothing(store: Store) -> None:
+def test_a_caller_without_runs_uses_nothing(store: Store) -> None:
     nothing = Usage(unfinished_sweeps=0, accelerator_hours=0.0, promised_hours=0.0)
     assert store.access.usage("nobody", now=1.0) == nothing
 
@@ -273,7 +273,7 @@ def test_a_key_is_answered_with_its_sweep_whatever_is_left_and_however_it_was_he
 
 
 @pytest.mark.parametrize("quota", [{"unfinished_sweeps": 2}, {"accelerator_hours_per_day": 2.0}], ids=str)
-def test_of_many_requests_at_once_no_more_than_the_quota_has_are_let_through(store: Store, quota: Any) -> None:
+def test_many_simultaneous_requests_do_not_exceed_the_quota(store: Store, quota: Any) -> None:
     who = caller(**quota)
 
     def try_one(_: int) -> bool:

@@ -124,7 +124,7 @@ def test_an_announcement_goes_to_every_webhook_that_wants_its_kind(store: Store)
         assert (delivery.attempts, delivery.created_at, delivery.next_attempt_at) == (0, 20.0, 20.0)
 
 
-def test_what_was_told_before_a_webhook_came_is_not_delivered_to_it(store: Store) -> None:
+def test_announcements_from_before_a_webhook_existed_are_not_delivered_to_it(store: Store) -> None:
     announce(store.announcements, announcement())
     store.announcements.save_webhook(webhook())
     assert store.announcements.deliveries() == ([], 0)

@@ -303,7 +303,7 @@ def test_a_sweep_that_compares_runs_is_left_alone(store: Store, what: str) -> No
 
 
 @pytest.mark.parametrize("what", ["pause", "budget", "rerun"])
-def test_what_is_not_stored_is_not_found(store: Store, what: str) -> None:
+def test_a_sweep_that_is_not_stored_is_not_found(store: Store, what: str) -> None:
     absent = replace(create(store), id="sw-absent")
     with pytest.raises(NotFound):
         asks(store, absent, "sw-absent-0000")[what]()

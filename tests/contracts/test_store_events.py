@@ -132,7 +132,7 @@ def test_a_note_is_told_with_its_trial(store: Store) -> None:
     assert told.data == {"trial_id": trial.id, "number": 3, "note": "waits for the machine: another trial runs"}
 
 
-def test_what_a_pipeline_found_out_about_a_link_is_told_with_its_trial(store: Store) -> None:
+def test_a_trial_reports_the_links_that_its_pipeline_found_slow(store: Store) -> None:
     trial = start(store, held_sweep(store), 3)
     event = LinkEvent(step=8, kind=LinkEventKind.REPLANNED, warm_up=(9, 5, 3, 1), delegated=True, cost_s=0.01)
     store.add_link_event(trial.id, event, lease=lease_of(store, trial.id), now=12.0)

@@ -87,7 +87,7 @@ def test_the_newest_sweep_comes_first_and_of_a_sweep_the_last_trial(store: Store
     assert [past.step_time_s for past in store.history.measured("cpu", before=EVER, limit=3)] == [2.1, 2.0, 1.1]
 
 
-def test_what_finished_later_is_left_out(store: Store) -> None:
+def test_trials_that_finished_later_are_left_out(store: Store) -> None:
     sweep = history_sweep(store)
     measured(store, sweep, 0, 0.5)
     assert times(store, before=12.0) == []
@@ -125,7 +125,7 @@ def test_a_pruned_trial_tells_the_median_of_its_steps(store: Store) -> None:
     assert times(store) == [0.8]
 
 
-def test_what_was_simulated_is_left_out(store: Store) -> None:
+def test_simulated_trials_are_left_out(store: Store) -> None:
     sweep = history_sweep(store)
     measured(store, sweep, 0, 0.5, is_simulated=True)
     finish(store, sweep)
@@ -204,7 +204,7 @@ def test_steps_of_measured_trials_go_and_those_that_later_sweeps_learn_from_stay
     assert [len(store.get_trial(trial_id(sweep.id, number)).steps) for number in range(3)] == [0, 2, 2]
 
 
-def test_what_was_measured_and_told_of_beginnings_and_ends_outlives_the_thinning(store: Store) -> None:
+def test_measurements_and_first_and_last_events_outlive_retention(store: Store) -> None:
     sweep = lived_sweep(store)
     before = (store.list_trials(sweep.id), store.ranking(sweep.id), store.overview(sweep.id, now=50.0))
     inside = ("trial.step", "trial.link_event", "trial.note")

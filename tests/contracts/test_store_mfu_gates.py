@@ -153,7 +153,7 @@ def test_the_last_gate_of_the_content_that_decided_is_taken_again(store: Store) 
 
 
 @pytest.mark.parametrize("kind", [MfuGateOutcome.UNDECIDED, MfuGateOutcome.COULD_NOT_RUN, MfuGateOutcome.CANCELLED])
-def test_what_did_not_come_to_a_decision_is_measured_again(store: Store, kind: MfuGateOutcome) -> None:
+def test_an_undecided_comparison_is_measured_again(store: Store, kind: MfuGateOutcome) -> None:
     conclude_gate(store, asked_gate(store), gate_result(kind))
     assert store.mfu_gates.find_reusable("content") is None
 

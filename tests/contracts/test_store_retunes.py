@@ -90,7 +90,7 @@ def test_an_adopted_layout_takes_its_baseline_along(store: Store) -> None:
     assert replace(store.retunes.get("nightly"), last_run=adopted.last_run) == adopted
 
 
-def test_what_is_due_comes_in_the_order_in_which_it_was(store: Store) -> None:
+def test_due_retunes_come_in_the_order_of_their_due_times(store: Store) -> None:
     for name, due_at in (("late", 100.0), ("later", 101.0), ("early", 50.0), ("never", None)):
         saved_retune(store, name, due_at=due_at)
     assert [retune.name for retune in store.retunes.due(100.0)] == ["early", "late"]

@@ -316,7 +316,7 @@ def test_ends_and_cancels_at_once_lock_each_other_out_of_nothing(store: Store) -
 WORKER = KnownWorker(name="worker-a", version="0.9.0", started_at=10.0, seen_at=20.0)
 
 
-def test_what_a_worker_tells_stands_in_the_place_of_what_it_told_before(store: Store) -> None:
+def test_a_new_report_of_a_worker_replaces_the_previous_one(store: Store) -> None:
     other = replace(WORKER, name="worker-b", seen_at=25.0)
     for told in (WORKER, other, replace(WORKER, seen_at=30.0)):
         store.health.tell(told)

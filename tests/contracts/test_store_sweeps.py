@@ -377,7 +377,7 @@ def test_filters_hold_together_and_the_total_counts_what_passes(store: Store) ->
     assert store.list_overviews(now=20.0, where=SweepFilter(text="waits"), page=Page(limit=1))[1] == 2
 
 
-def test_whoever_asked_for_a_sweep_is_listed_once(store: Store) -> None:
+def test_each_owner_of_sweeps_is_listed_once(store: Store) -> None:
     for owner in ("bob", "ada", "bob", ""):
         asked(store, owner)
     assert store.sweep_owners() == ["ada", "bob"]

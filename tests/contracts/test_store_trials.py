@@ -47,7 +47,7 @@ def test_an_added_trial_is_queued_and_reads_back_as_it_was_given(store: Store) -
     assert store.get_trial(trial.id) == trial
 
 
-def test_what_the_search_expected_is_kept_with_the_trial_and_with_its_sweep(store: Store) -> None:
+def test_the_expectation_of_the_search_is_stored_with_the_trial_and_its_sweep(store: Store) -> None:
     sweep = held_sweep(store)
     assert sweep.prospects is None
     first, second = (Prospects(num_candidates=12, num_fitting=9, expected_gain=gain) for gain in (None, 0.25))
@@ -58,7 +58,7 @@ def test_what_the_search_expected_is_kept_with_the_trial_and_with_its_sweep(stor
     assert store.get_sweep(sweep.id).prospects == second  # the last trial was not chosen by the search
 
 
-def test_what_the_search_expects_at_the_end_is_kept_with_the_sweep(store: Store) -> None:
+def test_the_final_expectation_of_the_search_is_stored_with_the_sweep(store: Store) -> None:
     sweep = held_sweep(store)
     left = Prospects(num_candidates=12, num_fitting=9, expected_gain=0.004)
     ended = finish(store, sweep, prospects=left)
@@ -402,7 +402,7 @@ def test_a_trial_that_has_ended_costs_no_more_whatever_was_seen_last_of_its_job(
         assert store.overview(sweep.id, now=now).progress.accelerator_hours == pytest.approx(0.5 / 3600)
 
 
-def test_what_a_lost_job_cost_counts_while_its_trial_waits_to_run_again(store: Store) -> None:
+def test_accelerator_hours_of_a_lost_job_count_while_its_trial_waits_for_a_repeat(store: Store) -> None:
     sweep = held_sweep(store)
     trial = end(store, given(store, start(store, sweep), LOST), Stopped(reason="infrastructure"))
     assert trial.accelerator_hours(30.0) == pytest.approx(2.0 / 3600)

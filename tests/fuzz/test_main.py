@@ -26,7 +26,7 @@ def test_an_input_that_fails_is_told_with_its_traceback_and_kept(tmp_path: Path)
 
 
 @pytest.mark.oracle
-def test_what_does_not_fail_is_told_with_how_often_it_was_fed(tmp_path: Path) -> None:
+def test_a_parser_that_does_not_fail_is_reported_with_its_number_of_inputs(tmp_path: Path) -> None:
     found = fed("words.tokens", 1, 1, tmp_path)
     assert not found.failure
     assert found.executions > 0

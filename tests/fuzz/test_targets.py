@@ -16,6 +16,6 @@ def test_real_examples_are_read_or_refused_and_nothing_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_what_no_target_was_written_for_is_read_or_refused_too(name: str) -> None:
+def test_a_configuration_without_a_known_target_is_read_or_refused(name: str) -> None:
     for data in (b"", b"\0", b"\xff\xfe", b"[" * 5_000, b"\xf0\x9f\x98\x80" * 100, b"9" * 5_000, b"\n" * 1_000):
         target_of(name).run(data)

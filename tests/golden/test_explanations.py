@@ -151,7 +151,7 @@ _LAYERS: Mapping[str, Mapping[str, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", _LAYERS)
-def test_what_each_layer_of_communication_gives_is_what_was_recorded(golden: Golden, name: str) -> None:
+def test_the_gain_of_each_communication_layer_is_as_recorded(golden: Golden, name: str) -> None:
     job = job_of(name)
     space = default_space(job).with_axes(recompute=(Recompute.NONE, Recompute.FULL), **_LAYERS[name])
     golden.check(f"explanations/layers-{file_name(name)}", abbreviate(layer_report(job, space)))

@@ -14,7 +14,7 @@ from tests.golden.golden import differences
         ({"a": None}, {"a": None}),
     ],
 )
-def test_what_rounding_leaves_is_no_difference(recorded: object, found: object) -> None:
+def test_rounding_errors_are_not_a_difference(recorded: object, found: object) -> None:
     assert list(differences(recorded, found)) == []
 
 

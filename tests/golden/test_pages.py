@@ -145,7 +145,7 @@ def test_the_pages_of_a_sweep_whose_trials_died_lead_to_their_logs_where_there_a
     assert broken == []
 
 
-def test_what_people_call_things_is_no_part_of_a_page_s_code() -> None:
+def test_names_that_people_type_never_become_code_of_a_page() -> None:
     driver = StoreDriver(store=memory_store())
     sweep = driver.sweep(sweep_request(name=HOSTILE))
     driver.ended(sweep, 0, failure(message=HOSTILE, log_tail=HOSTILE))

@@ -63,7 +63,7 @@ def noise(num_points: int, deviation: float = 0.01) -> Floats:
 
 
 @given(cases())
-def test_what_nobody_observed_changes_nothing(case: Case) -> None:
+def test_an_empty_observation_changes_nothing(case: Case) -> None:
     none = case.related.take(NONE)
     estimate = condition(case.prior, NONE, np.empty(0), np.empty(0), none).at(ROWS)
     assert estimate.mean == pytest.approx(case.prior.log_predicted)

@@ -157,7 +157,7 @@ SWEEP = {
 
 
 @pytest.mark.oracle
-def test_what_was_announced_before_a_kill_arrives_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_announcement_from_before_a_kill_arrives_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNER_WEBHOOK_ALLOW", "127.0.0.1")
     monkeypatch.setenv("AUTOTUNER_PUBLIC_URL", "https://tuner.example")
     with receiver(status(503), status(204)) as there:

@@ -53,7 +53,7 @@ def stored(directory: Path) -> str:
 
 
 @pytest.mark.oracle  # it runs a trial
-def test_what_machines_and_people_keep_to_themselves_is_neither_told_nor_stored(tmp_path: Path) -> None:
+def test_private_facts_of_machines_and_people_are_neither_reported_nor_stored(tmp_path: Path) -> None:
     service = Service(tmp_path)
     service.variables = IN_VARIABLES | {"AUTOTUNER_WEBHOOK_ALLOW": "127.0.0.1"}
     with service:

@@ -122,7 +122,7 @@ def test_a_users_own_loop_is_swept_and_ranked_and_trains_the_same_in_every_layou
 
 
 @pytest.mark.oracle
-def test_it_does_so_on_two_ranks_under_torchrun(service: Service) -> None:
+def test_a_registered_trainer_runs_trials_on_two_ranks_under_torchrun(service: Service) -> None:
     space = {"tensor_parallel_degree": [1], "micro_batch_size": [4], "recompute": ["none"]}
     assert_swept(service, 2, space=space)
 

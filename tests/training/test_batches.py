@@ -124,7 +124,7 @@ def imbalance(balance: BatchBalance) -> float:
 
 
 @pytest.mark.parametrize("balance", BatchBalance, ids=str)
-def test_however_batches_are_dealt_the_ranks_read_the_same_global_batches(balance: BatchBalance) -> None:
+def test_ranks_read_the_same_global_batches_with_every_batch_balance(balance: BatchBalance) -> None:
     plain = zip(*samplers(BatchBalance.NONE), strict=True)
     for dealt, as_they_come in zip(zip(*samplers(balance), strict=True), plain, strict=True):
         assert sorted(chain(*dealt)) == sorted(chain(*as_they_come))

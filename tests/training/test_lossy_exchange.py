@@ -112,14 +112,14 @@ def test_every_replica_gets_the_same_bits(name: str, exchanged: list[Any]) -> No
 
 
 @pytest.mark.parametrize("name", DENSE)
-def test_what_sends_everything_is_the_mean_gradient(name: str, exchanged: list[Any]) -> None:
+def test_an_exchange_that_sends_everything_gives_the_mean_gradient(name: str, exchanged: list[Any]) -> None:
     for step, found in enumerate(exchanged[0][name]["steps"]):
         # a cosine transform and back rounds sixteen products of fp32 twice
         torch.testing.assert_close(flat(found), mean(step), rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", KEEPING)
-def test_what_sends_little_keeps_the_rest(name: str, exchanged: list[Any]) -> None:
+def test_a_sparse_exchange_keeps_the_unsent_rest(name: str, exchanged: list[Any]) -> None:
     everything = sum(flat(gradients(0, step)).square().sum() for step in range(NUM_STEPS))
     kept = flat(exchanged[0][name]["state"]["residuals"]).square().sum()
     assert 0.1 * everything < kept < everything
@@ -240,7 +240,7 @@ def test_a_closure_leaves_the_gradients_and_its_loss_is_returned(alone: dist.Pro
     assert held.tolist() == [0.0]
 
 
-def test_what_is_kept_back_is_part_of_the_saved_state(alone: dist.ProcessGroup) -> None:
+def test_the_unsent_residual_is_part_of_the_saved_state(alone: dist.ProcessGroup) -> None:
     held = nn.Parameter(torch.zeros(8))
     build = partial(ElementReplicator, group=alone, sparsity=4)
     optimizer = ReplicatedOptimizer(torch.optim.SGD([held], lr=RATE), build)
@@ -359,7 +359,7 @@ def test_a_single_replica_takes_its_own_fast_components_and_keeps_the_slow_ones(
     assert replicator.payload_bytes == 0
 
 
-def test_what_a_rank_holds_beside_a_tensor_changes_nothing_of_it(alone: dist.ProcessGroup) -> None:
+def test_other_memory_of_a_rank_does_not_change_the_count_of_a_tensor(alone: dist.ProcessGroup) -> None:
     torch.manual_seed(0)
     shared, others = torch.randn(21), torch.randn(40)
     found = []
@@ -380,7 +380,7 @@ def test_what_a_rank_holds_beside_a_tensor_changes_nothing_of_it(alone: dist.Pro
         (8, 2, 1.1, "decay", 1.0),
     ],
 )
-def test_what_no_exchange_can_be_is_refused_with_the_nearest_that_can(
+def test_an_illegal_exchange_is_refused_with_the_nearest_legal_one(
     chunk: int, top_k: int, decay: float, field: str, nearest: float, alone: dist.ProcessGroup
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
@@ -433,7 +433,7 @@ class NotedReplicator(FullReplicator):
         return self.sent[-1]
 
 
-def test_what_a_hook_sends_is_there_and_over_when_the_backward_pass_ends(alone: dist.ProcessGroup) -> None:
+def test_data_that_a_hook_sends_has_arrived_when_the_backward_pass_ends(alone: dist.ProcessGroup) -> None:
     built: list[NotedReplicator] = []
 
     def build(tensors: Sequence[Tensor]) -> NotedReplicator:

@@ -75,7 +75,7 @@ def test_a_delay_that_matters_is_found_in_the_second_step_and_so_is_its_end(dela
     [((60.0, 0.001) * 20, 0.0), ((0.001 + 0.45 * SHIFT_S,) * 200, 0.0), ((0.041,) * 20, 0.04)],
     ids=["single steps, however far they lie", "less than half of what matters", "what has another cause"],
 )
-def test_what_is_no_evidence_of_a_change_is_never_found(values_s: Sequence[float], doubt_s: float) -> None:
+def test_noise_is_never_found_to_be_a_change(values_s: Sequence[float], doubt_s: float) -> None:
     test = learned(scale_s=0.0001)
     assert not any(test.add(value_s, SHIFT_S, doubt_s=doubt_s) for value_s in values_s)
 

@@ -160,9 +160,7 @@ def test_a_training_that_goes_on_in_its_own_layout_has_the_same_bits(
 
 
 @pytest.mark.oracle
-def test_what_is_saved_is_twelve_bytes_of_each_parameter_and_what_signs_update_four(
-    zygote: Zygote, tmp_path: Path
-) -> None:
+def test_a_checkpoint_has_twelve_bytes_per_parameter_and_four_with_sign_descent(zygote: Zygote, tmp_path: Path) -> None:
     signs = ddp(2, gradient_sync=GradientSync.DEMO, micro_batch_size=4)
     moments, none = (
         Halves(zygote, tmp_path / layout.gradient_sync.label).left(of(TINY, layout)).transfers

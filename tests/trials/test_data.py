@@ -85,9 +85,7 @@ def test_tokens_lie_in_the_vocabulary_and_low_ones_are_frequent() -> None:
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize("balance", BatchBalance, ids=str)
-def test_however_sequences_are_dealt_and_laid_out_they_are_those_of_the_global_batch(
-    balance: BatchBalance, is_packed: bool
-) -> None:
+def test_balanced_and_packed_sequences_are_those_of_the_global_batch(balance: BatchBalance, is_packed: bool) -> None:
     one_rank = spec_of(UNEQUAL)
     spec = spec_of(
         UNEQUAL, data_parallel_replicate_degree=2, micro_batch_size=2, batch_balance=balance, sequence_packing=is_packed

@@ -242,7 +242,7 @@ def test_the_kernels_of_a_gpu_are_called_as_torch_declares_them(kernel: Attentio
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
-def test_what_all_ranks_hold_is_the_sequence_and_is_put_in_order_and_back(num_ranks: int) -> None:
+def test_the_parts_of_all_ranks_form_the_sequence_and_can_be_reordered_and_restored(num_ranks: int) -> None:
     parts = [ContextPart(rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
     held = torch.cat([part.positions(12) for part in parts])
     assert held.sort().values.tolist() == WHOLE.positions(12).tolist() == list(range(12))

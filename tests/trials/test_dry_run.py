@@ -144,7 +144,7 @@ def test_zero_1_splits_the_optimizer_and_neither_parameters_nor_gradients(precis
         ({"gradient_sync": GradientSync.DILOCO}, 3),  # anchors and moments
     ],
 )
-def test_what_an_exchange_remembers_counts_with_the_optimizer(exchange: dict[str, Any], num_values: int) -> None:
+def test_the_state_of_an_exchange_counts_as_optimizer_memory(exchange: dict[str, Any], num_values: int) -> None:
     spec = wide(ddp(2, **exchange, micro_batch_size=2), SHALLOW)
     held, num_parameters = alone(spec).held, spec.model.num_parameters
     basis = 64 * 64 if exchange["gradient_sync"] is GradientSync.DEMO else 0
@@ -152,7 +152,7 @@ def test_what_an_exchange_remembers_counts_with_the_optimizer(exchange: dict[str
     assert held.optimizer_bytes == pytest.approx(4 * (num_values * num_parameters + basis), rel=1e-3)
 
 
-def test_what_gradients_are_reduced_in_counts_as_gradients() -> None:
+def test_the_buffers_of_a_reduction_count_as_gradients() -> None:
     # one micro-batch of few tokens: most is held while the one bucket is reduced
     spec = wide(zero(4, micro_batch_size=1), SHALLOW)
     held, num_parameters = alone(spec).held, spec.model.num_parameters
@@ -241,7 +241,7 @@ def test_offloaded_activations_are_held_by_a_cpu_and_not_by_a_device() -> None:
     assert on_cpu.notes != off_device.notes
 
 
-def test_what_needs_a_device_is_replaced_and_said() -> None:
+def test_options_that_need_another_device_are_replaced_with_a_note() -> None:
     spec = wide(cpu_layout(micro_batch_size=4, attention_kernel=AttentionKernel.CUDNN, compiled=True), SHALLOW)
     notes = dry_run(DryRunRequest(spec=spec, ranks=(0,), exact=True)).notes
     assert [note.split()[0] for note in notes] == ["attention", "nothing"]
@@ -258,7 +258,7 @@ def deep(num_layers: int, num_sequences: int, **layout: object) -> TrialSpec:
     )
 
 
-def test_what_is_small_already_and_an_exact_answer_run_whole() -> None:
+def test_small_models_and_exact_requests_run_whole() -> None:
     spec = deep(6, 3)
     extrapolation = Extrapolation.of(spec, exact=False)
     assert extrapolation.is_whole

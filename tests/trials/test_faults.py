@@ -165,7 +165,7 @@ def links(*health: LinkHealth, num_cores: int = 4) -> Links:
     return Links.of(replace(cpu_cluster(num_cores), link_health=health))
 
 
-def test_what_was_measured_is_slow_by_itself_and_what_is_assumed_is_emulated() -> None:
+def test_measured_slow_links_are_real_and_assumed_ones_are_emulated() -> None:
     assert not links(SLOW).are_healthy
     assert links(replace(SLOW, source="profile of cpu:4")).are_healthy
 
@@ -184,7 +184,7 @@ def test_a_ring_meets_links_of_its_neighbours_and_an_exchange_those_of_any_two()
     assert around.in_ring((0, 1, 2, 3)) is not None
 
 
-def test_of_several_links_the_dead_one_counts_and_the_thinnest_bandwidth() -> None:
+def test_a_dead_link_and_the_smallest_bandwidth_of_several_links_count() -> None:
     thin = LinkHealth(ends=(1, 2), bandwidth_bytes_per_s=1e6)
     worst = links(SLOW, thin, DEAD).in_ring((0, 1, 2, 3))
     assert worst is not None
@@ -306,7 +306,7 @@ def test_a_collective_waits_for_the_late_link_in_each_of_its_steps(
 
 
 @pytest.mark.parametrize(("sync", "num_steps"), [(GradientSync.DEMO, 3), (GradientSync.RANDOM, 6)])
-def test_what_replicas_exchange_in_the_place_of_gradients_is_late_too(
+def test_a_lossy_exchange_is_delayed_by_slow_links_too(
     group: dist.ProcessGroup, sync: GradientSync, num_steps: int
 ) -> None:
     waits_s: list[float] = []

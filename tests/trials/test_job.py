@@ -340,7 +340,7 @@ def test_buckets_are_reduced_under_the_backward_pass_unless_they_wait_for_the_la
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("layout", [fsdp(2, micro_batch_size=2), ddp(1, micro_batch_size=8)], ids=str)
-def test_where_no_hook_hears_of_a_reduction_nothing_is_said(layout: Layout, zygote: Zygote, tmp_path: Path) -> None:
+def test_reductions_without_a_hook_are_not_reported(layout: Layout, zygote: Zygote, tmp_path: Path) -> None:
     assert share(layout, zygote, tmp_path) is None
 
 

@@ -78,7 +78,7 @@ def test_an_environment_is_software_device_and_variables_of_libraries_and_names_
     assert {name: facts[name] for name in software_facts()} == software_facts()  # as the service sees it
 
 
-def test_of_ranks_that_agree_the_facts_are_those_of_one() -> None:
+def test_facts_on_which_all_ranks_agree_are_stated_once() -> None:
     facts = {"host": "a", "torch": "2.13"}
     assert of_all_ranks([facts, facts]) == facts
 
@@ -166,7 +166,7 @@ def test_the_peak_is_the_most_that_was_held_together() -> None:
     assert watch.peak_bytes == 300 * KIB
 
 
-def test_what_was_allocated_before_does_not_count() -> None:
+def test_memory_allocated_before_does_not_count() -> None:
     before = torch.empty(500 * KIB, dtype=torch.uint8)
     watch = MemoryWatch(torch.device("cpu"))
     watch.start()
@@ -176,7 +176,7 @@ def test_what_was_allocated_before_does_not_count() -> None:
     assert watch.peak_bytes == after.nbytes
 
 
-def test_what_another_thread_frees_is_no_longer_held() -> None:
+def test_memory_that_another_thread_frees_is_not_counted() -> None:
     watch = MemoryWatch(torch.device("cpu"))
     watch.start()
     held = [torch.empty(100 * KIB, dtype=torch.uint8)]

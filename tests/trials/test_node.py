@@ -84,7 +84,7 @@ def test_a_commands_lines_come_out_between_its_start_and_its_end() -> None:
     assert (code, lines[-1]["exit_code"]) == (0, 0)
 
 
-def test_what_a_command_prints_comes_line_by_line_by_any_end_and_the_endless_in_pieces() -> None:
+def test_output_of_a_command_arrives_in_lines_and_endless_lines_in_pieces() -> None:
     writes = "import os; os.write(1, b' 5%| 1/20\\r      \\r\\xff\\n\\nlast' + b'x' * 200_000)"
     lines, _ = told(task(*python(writes)))
     bar, odd, *rest = printed(lines)
@@ -120,7 +120,7 @@ def test_steps_that_a_trainer_reports_come_out_as_they_are_reported() -> None:
     assert reported == ['{"step":0}']
 
 
-def test_of_a_trainer_the_node_tells_where_it_runs() -> None:
+def test_the_node_reports_where_a_trainer_runs() -> None:
     lines, _ = told(task(*python("pass"), variables={"NCCL_ALGO": "Tree", "MY_TOKEN": "s"}))
     (line,) = [line for line in lines if line["type"] == "told"]
     environment = json.loads(line["line"])["environment"]
@@ -306,7 +306,7 @@ def test_one_that_waits_leaves_when_it_is_told_to() -> None:
 # ---------------------------------------------------------------- task
 
 
-def test_what_a_rank_wrote_where_ranks_meet_stays_when_every_rank_closed_it(tmp_path: Path) -> None:
+def test_data_in_the_rendezvous_stays_after_every_rank_closed_it(tmp_path: Path) -> None:
     context = TaskContext(folder=tmp_path, rank_info=RankInfo())
     context.store().set("address", "here")
     store = context.store()

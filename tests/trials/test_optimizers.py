@@ -275,7 +275,7 @@ def test_a_rank_contributes_as_many_bytes_as_the_formula_says(
         assert sent_bytes == pytest.approx(payload_bytes(layout, seen.num_elements, 4), rel=0.05)
 
 
-def test_what_replicas_do_not_exchange_keeps_them_apart(zygote: Zygote, tmp_path: Path) -> None:
+def test_replicas_that_exchange_nothing_diverge(zygote: Zygote, tmp_path: Path) -> None:
     """The other tests would pass where every replica saw the whole batch."""
     never = ddp(2, **{**DILOCO, "sync_period": 5}, micro_batch_size=2)
     first, second = (versions_of(seen.behind[-1]) for seen in trained(zygote, tmp_path, TINY, never))
@@ -366,7 +366,7 @@ def test_a_clipped_run_has_the_losses_of_a_clipped_single_process(
         (tiny_model(), zero(2, **BUCKET, **GPIPE, **TENSOR, micro_batch_size=2)),
     ],
 )
-def test_what_is_below_the_norm_trains_as_a_single_process_does(
+def test_gradients_below_the_norm_train_as_in_a_single_process(
     model: TransformerSpec, layout: Layout, trainer: Trainer
 ) -> None:
     found = trainer.train(clipping(1e6, layout, model))

@@ -160,7 +160,7 @@ def test_parameters_and_their_views_stay() -> None:
     assert memory.num_sent == 1  # the input, for the weight's gradient
 
 
-def test_what_several_operations_save_goes_once() -> None:
+def test_a_tensor_that_several_operations_save_is_offloaded_once() -> None:
     memory, x = HostMemory(CPU, smallest_bytes=0), torch.ones(4, 8, requires_grad=True)
     weights = [nn.Parameter(torch.ones(8, 8)) for _ in range(3)]
     with memory.keeping(except_for=weights):
@@ -168,7 +168,7 @@ def test_what_several_operations_save_goes_once() -> None:
     assert memory.num_sent == 1
 
 
-def test_what_was_changed_in_place_is_another_tensor() -> None:
+def test_a_tensor_changed_in_place_counts_as_another_one() -> None:
     memory, x = HostMemory(CPU, smallest_bytes=0), torch.ones(4, 8)
     weight = nn.Parameter(torch.full((8, 8), 2.0))
     with memory.keeping(except_for=[weight]):

@@ -52,7 +52,7 @@ def test_an_exception_is_classified_by_its_type_and_words(error: BaseException, 
     assert classify(error) == kind
 
 
-def test_what_an_exception_was_raised_from_counts() -> None:
+def test_the_cause_of_an_exception_counts() -> None:
     wrapped = RuntimeError("stage 1 failed to run backward")
     wrapped.__cause__ = RuntimeError("DefaultCPUAllocator: can't allocate memory")
     assert classify(wrapped) == FailureKind.OOM

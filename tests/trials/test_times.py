@@ -307,7 +307,7 @@ def test_parameters_that_replicas_average_are_exchanged_within_the_update() -> N
     assert (found.seconds.sync_s, found.seconds.optimizer_s) == (0.7, 0.3)
 
 
-def test_of_several_steps_the_shortest_is_shown() -> None:
+def test_the_shortest_of_several_steps_is_shown() -> None:
     ranks = [recording(0, done_s=(9.0, 6.0, 8.0)), recording(1, done_s=(6.0, 7.0, 6.0))]
     assert step_timeline(ranks, REPLICAS, num_micro_batches=2).step_s == 7.0
 
@@ -320,7 +320,7 @@ def test_many_micro_batches_are_folded_and_counted() -> None:
     assert found.ranks[0].seconds.forward_s == 100.0
 
 
-def test_of_many_ranks_one_of_each_pipeline_rank_is_shown_and_of_many_of_these_the_ends() -> None:
+def test_a_picture_of_many_ranks_shows_one_of_each_pipeline_rank_or_the_first_and_last() -> None:
     small = Layout(pipeline_parallel_degree=2, tensor_parallel_degree=4)
     assert [rank for rank in range(8) if is_shown(rank, small)] == list(range(8))
     large = Layout(pipeline_parallel_degree=4, tensor_parallel_degree=8)
@@ -388,7 +388,7 @@ def test_a_wait_without_a_name_is_for_the_collective_called_last() -> None:
     assert (found["all_reduce_s"], found["reduce_scatter_s"]) == (50, 35)
 
 
-def test_what_gloo_carries_out_while_nothing_runs_is_waited_for() -> None:
+def test_the_step_waits_for_collectives_that_gloo_runs_in_the_background() -> None:
     """DDP waits for its last bucket in C++, after the last node and before the gradients are complete."""
     found = host_parts(*PASSES, on(450, 690, "gloo:all_reduce", GLOO))
     assert (found["backward_s"], found["all_reduce_s"], found["optimizer_s"]) == (200, 90, 210)

@@ -205,7 +205,7 @@ def test_the_machine_is_named_by_a_hash_that_a_list_of_names_does_not_tell() -> 
         ("UCX_LOG_LEVEL", "http://user:password@host"),
     ],
 )
-def test_what_is_not_on_the_list_is_not_recorded_and_no_url(name: str, value: str) -> None:
+def test_unlisted_attributes_and_urls_are_not_recorded(name: str, value: str) -> None:
     assert settings_of_libraries({name: value, "NCCL_DEBUG": "INFO"}) == {"NCCL_DEBUG": "INFO"}
 
 

@@ -160,7 +160,7 @@ def test_nothing_is_handed_to_a_shell_or_run_as_code() -> None:
         *("asyncio.create_subprocess_shell('ls')", "subprocess.getoutput('ls')", "os.popen('ls')"),
     ],
 )
-def test_what_would_be_is_found(source: str) -> None:
+def test_calls_that_run_text_as_code_are_found(source: str) -> None:
     assert dangers(source)
 
 

@@ -94,7 +94,7 @@ def test_other_words_are_no_actions(text: str) -> None:
         ("", "without a gap"),
     ],
 )
-def test_what_is_missing_doubled_or_out_of_order_is_no_schedule(text: str, complaint: str) -> None:
+def test_a_schedule_with_missing_double_or_misordered_actions_is_refused(text: str, complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         Schedule.parse(text)
 
@@ -168,9 +168,7 @@ def test_every_stage_runs_its_warm_up_and_then_its_first_backward(
         assert kinds[: ahead + 1] == [Kind.FORWARD] * ahead + [Kind.INPUT]
 
 
-def test_what_is_ready_runs_in_the_order_input_gradient_forward_weight_gradient_and_no_stage_runs_too_far_ahead() -> (
-    None
-):
+def test_ready_passes_run_in_the_order_input_gradient_forward_weight_gradient_within_the_slack() -> None:
     # the last of two stages: everything arrives at once, so forwards hold weight gradients back
     last = adaptive(PassTimes.equal(2, 10.0, 10.0, 10.0), 3, (3, 1)).ranks[1]
     assert " ".join(map(str, last)) == "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1W1 1W2"

@@ -31,12 +31,12 @@ def until(is_so: Callable[[], object]) -> None:
 @pytest.mark.parametrize(
     ("program", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9), ("kill -15 $$", -15), ("kill -6 $$", -6)]
 )
-def test_it_ends_as_the_command_did(program: str, code: int) -> None:
+def test_the_supervisor_ends_with_the_exit_code_of_its_command(program: str, code: int) -> None:
     with kept("/bin/sh", "-c", program) as process:
         assert process.wait(PATIENCE_S) == code
 
 
-def test_it_starts_nothing_for_a_launcher_that_is_gone_and_names_what_it_cannot_start() -> None:
+def test_the_supervisor_starts_nothing_for_a_dead_launcher_and_names_a_program_that_cannot_start() -> None:
     with kept("/no/such/program") as process:
         _, errors = process.communicate(timeout=10.0)
     assert process.returncode == supervisor.CANNOT_START
@@ -45,7 +45,7 @@ def test_it_starts_nothing_for_a_launcher_that_is_gone_and_names_what_it_cannot_
         assert process.wait(PATIENCE_S) == supervisor.CANNOT_START
 
 
-def test_what_a_command_left_behind_is_ended_after_it() -> None:
+def test_processes_that_a_command_left_behind_are_ended() -> None:
     with kept("/bin/sh", "-c", "(trap '' HUP; setsid sleep 600 & echo $! >&2) ; exit 5") as process:
         _, said = process.communicate(timeout=10.0)  # its end is the end of the last process that could write
     assert process.returncode == 5
@@ -62,7 +62,7 @@ def test_asked_to_end_it_ends_all_that_it_keeps() -> None:
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 
-def test_it_ends_all_that_it_keeps_when_its_launcher_is_killed() -> None:
+def test_the_supervisor_ends_its_children_when_its_launcher_is_killed() -> None:
     launcher = (
         "import os, subprocess, sys, time\n"
         "subprocess.Popen([sys.executable, '-I', '-S', sys.argv[1], str(os.getpid()), '0', 'sleep', '600'])\n"

@@ -107,14 +107,14 @@ def test_the_form_without_a_script_leads_to_the_permalink(browser: httpx.Client)
         ("model=%00", "no model"),
     ],
 )
-def test_what_is_wrong_with_an_input_is_said_and_nothing_fails(browser: httpx.Client, query: str, said: str) -> None:
+def test_a_wrong_input_is_named_and_the_page_still_answers(browser: httpx.Client, query: str, said: str) -> None:
     page = text_of(browser, f"/explore?{query}")
     assert said in page
     assert "Errors to correct" in page
     assert "Degrees" in page
 
 
-def test_what_was_typed_stays_in_its_input(browser: httpx.Client) -> None:
+def test_typed_text_stays_in_its_input(browser: httpx.Client) -> None:
     page = text_of(browser, '/explore?seq_len="><script>alert(1)</script>')
     assert "<script>alert" not in page
     assert 'value="&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"' in page
@@ -150,7 +150,7 @@ def test_the_timeline_of_a_pipeline_is_a_part_of_its_own(browser: httpx.Client) 
 
 
 @pytest.mark.parametrize("query", ["layout=fsdp64+mb1", "layout=tp16+pp4+1f1b+mb1", "layout=pp4&seq_len=x"])
-def test_what_has_no_pipeline_or_cannot_run_has_no_timeline(browser: httpx.Client, query: str) -> None:
+def test_a_layout_without_a_pipeline_or_an_illegal_one_has_no_timeline(browser: httpx.Client, query: str) -> None:
     assert text_of(browser, f"/explore?{query}&part=timeline").strip() == ""
 
 
@@ -175,9 +175,7 @@ def test_lengths_that_say_nothing_are_told_beside_their_input(browser: httpx.Cli
         ("global_batch_size=0", "global_batch_size"),
     ],
 )
-def test_what_is_wrong_with_a_question_stands_in_the_place_of_the_answer(
-    browser: httpx.Client, asked: str, said: str
-) -> None:
+def test_errors_of_a_question_take_the_place_of_the_answer(browser: httpx.Client, asked: str, said: str) -> None:
     assert said in text_of(browser, f"/phases?{asked}")
 
 
@@ -210,7 +208,7 @@ def test_while_it_is_computed_the_page_asks_again(browser: httpx.Client) -> None
     assert 'http-equiv="refresh"' in page  # without a script
 
 
-def test_what_is_left_out_is_as_usual_but_for_limits(browser: httpx.Client) -> None:
+def test_fields_left_out_have_defaults_except_limits(browser: httpx.Client) -> None:
     page = planned(browser, "model=llama-3-8b&tokens=100B&accelerators=h100&sizes=16")
     assert 'id="deadline" name="deadline" value=""' in page
     assert 'id="seq_len" name="seq_len" value="8192"' in page
@@ -291,7 +289,7 @@ def test_inputs_of_a_request_have_names_of_their_own(name: str) -> None:
     assert len(set(names)) == len(names)
 
 
-def test_what_is_wrong_is_said_at_once_each_beside_its_input_with_the_value_and_the_nearest(
+def test_all_errors_stand_beside_their_inputs_with_the_value_and_the_nearest_one(
     browser: httpx.Client,
 ) -> None:
     page = browser.get("/plan?model=llama-3-8b&tokens=1T&deadline=20&seq_len=8192.5&prices=h100=cheap").text
@@ -305,9 +303,7 @@ def test_what_is_wrong_is_said_at_once_each_beside_its_input_with_the_value_and_
 @pytest.mark.parametrize(
     ("query", "name"), [("accelerators=h10", "accelerators"), ("accelerators=h100&sizes=63", "sizes")]
 )
-def test_what_a_plan_refuses_stands_beside_the_input_that_it_is_about(
-    browser: httpx.Client, query: str, name: str
-) -> None:
+def test_an_error_of_a_plan_stands_beside_its_input(browser: httpx.Client, query: str, name: str) -> None:
     page = browser.get(f"/plan?model=llama-3-8b&tokens=1T&{query}").text
     assert f'id="wrong-{name}"' in page
 
@@ -405,7 +401,7 @@ def test_numbers_are_read_as_people_type_them() -> None:
 
 
 @pytest.mark.parametrize("given", ["many", "-1", "1.5", "9" * 400, "٣"])
-def test_what_is_no_number_is_refused_with_its_field(given: str) -> None:
+def test_a_text_that_is_not_a_number_is_refused_with_its_field(given: str) -> None:
     with pytest.raises(InvalidInput, match="whole number") as refused:
         Permalink.of_query({"seq_len": given})
     assert refused.value.field == "seq_len"

@@ -197,7 +197,7 @@ def test_a_trace_is_its_lines_and_an_object_where_it_lasts_longer_than_they_say(
         ("profile", "mfu=much", "profile"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_said_beside_it(name: str, text: str, at: str) -> None:
+def test_an_error_in_a_line_stands_beside_the_input(name: str, text: str, at: str) -> None:
     given = [(name, text)] if name != "fault_steps" else [("fault_trace", "7;2_3;0.06"), (name, text)]
     ((place, said),) = errors(form(*given)).items()
     assert place == at
@@ -239,7 +239,7 @@ def test_an_address_of_a_layout_opens_a_space_that_holds_it() -> None:
         ("name", "30", "name", "30"),
     ],
 )
-def test_what_is_typed_is_read_in_the_units_of_the_body(name: str, text: str, path: str, in_body: object) -> None:
+def test_typed_text_is_converted_to_the_units_of_the_body(name: str, text: str, path: str, in_body: object) -> None:
     found: Any = form((name, text)).document()
     for part in path.split("."):
         found = found[part]
@@ -305,7 +305,7 @@ def test_a_check_starts_nothing_and_keeps_what_was_typed(browser: httpx.Client, 
         ({"model.from": "described", "model.document": '{"model_type": "llama"}'}, "model", "hidden_size"),
     ],
 )
-def test_what_is_wrong_is_said_beside_its_input(browser: httpx.Client, typed: Any, at: str, why: str) -> None:
+def test_an_error_stands_beside_its_input(browser: httpx.Client, typed: Any, at: str, why: str) -> None:
     page = browser.post("/new/check", data=FORM | typed)
     beside = re.search(rf'id="wrong-{re.escape(at)}">([^<]*)<', page.text)
     assert beside is not None
@@ -313,7 +313,7 @@ def test_what_is_wrong_is_said_beside_its_input(browser: httpx.Client, typed: An
     assert ">None<" not in page.text
 
 
-def test_where_nothing_fits_the_answer_comes_first_and_what_would_help_later(browser: httpx.Client) -> None:
+def test_remedies_come_after_the_answer_that_nothing_fits(browser: httpx.Client) -> None:
     wanted = FORM | {"model": "llama-3-70b", "space.precision": "chosen", "space.precision.values": "bf16"}
     at_once = browser.post("/new/check?part=answer", data=wanted).text
     later = browser.post("/new/check?part=remedies", data=wanted).text
@@ -352,7 +352,7 @@ def test_a_clone_of_nothing_says_so_and_shows_a_form(browser: httpx.Client) -> N
     assert "no sweep" in text_of(page.text)
 
 
-def test_what_is_explored_fills_the_form_in(browser: httpx.Client, driver: StoreDriver) -> None:
+def test_an_explored_layout_fills_the_form(browser: httpx.Client, driver: StoreDriver) -> None:
     driver.store.descriptions.save(cpu_cluster(name="lab"))
     query = {
         "model": "llama-demo",
@@ -398,7 +398,7 @@ def test_a_word_that_no_layout_has_is_said_on_the_form(browser: httpx.Client) ->
     assert "tq4" in text_of(page.text)
 
 
-def test_what_the_services_own_machine_cannot_try_is_said_before_it_is_started(store: Store) -> None:
+def test_a_sweep_that_this_machine_cannot_run_is_refused_before_it_starts(store: Store) -> None:
     with serve(build(Settings(num_workers=1), store=store)) as address:
         page = httpx.post(f"{address}/new/check", data=FORM | {"cluster.count": "64"}, timeout=60)
     assert re.search(r'id="wrong-cluster">[^<]*: cannot run trials here: h100-sxm:64 has 64 GPUs', page.text)
@@ -421,7 +421,7 @@ def test_a_form_that_nobody_touched_can_be_started_and_says_that_its_trials_are_
 # ---------------------------------------------------------------------- who may
 
 
-def test_who_may_only_read_may_check_and_is_told_why_there_is_no_button(people: People) -> None:
+def test_readers_may_check_a_sweep_and_see_why_there_is_no_start_button(people: People) -> None:
     with people.stranger(**bearing(people.token(Scope.READ)), Accept="text/html") as client:
         page = client.post("/new/check", data=FORM)
         assert (page.status_code, client.post("/new", data=FORM).status_code) == (200, 403)
@@ -483,7 +483,7 @@ def test_a_form_changes_a_sweep_and_leads_back_to_it(people: People, action: str
     assert people.app.store.get_sweep(sweep_id).state is state
 
 
-def test_what_cannot_be_done_is_said_on_the_page(people: People) -> None:
+def test_the_page_names_an_impossible_request(people: People) -> None:
     sweep_id = asked_by(people, "ada")
     people.app.store.request_cancel(sweep_id, now=NOW)
     answer = post(people, f"/sweeps/{sweep_id}/pause", name="ada")
@@ -499,7 +499,7 @@ def test_nobody_but_its_owner_and_admins_changes_a_sweep(people: People, action:
     assert people.app.store.get_sweep(sweep_id).state is RunState.QUEUED
 
 
-def test_who_may_not_change_it_reads_who_may_instead_of_buttons(people: People) -> None:
+def test_callers_without_rights_see_who_may_change_the_sweep_and_no_buttons(people: People) -> None:
     sweep_id = asked_by(people, "ada")
     pages = {
         name: httpx.get(

@@ -46,9 +46,7 @@ PROXIES = (ip_network("10.0.0.0/8"),)
         ("10.0.0.1", [], "10.0.0.1"),
     ],
 )
-def test_what_a_believed_proxy_says_counts_and_what_others_say_does_not(
-    peer: str, forwarded: list[str], address: str
-) -> None:
+def test_headers_count_only_from_a_trusted_proxy(peer: str, forwarded: list[str], address: str) -> None:
     headers = [(b"x-forwarded-for", text.encode()) for text in forwarded]
     assert client_address({"type": "http", "client": (peer, 1), "headers": headers}, PROXIES) == address
 
@@ -133,7 +131,7 @@ def test_a_caller_may_send_so_many_requests_a_minute() -> None:
     assert "anna (the limit is 3 per minute)" in found[-1].json()["detail"]
 
 
-def test_what_a_token_says_counts_more() -> None:
+def test_the_limit_of_a_token_overrides_the_default() -> None:
     found = answers(CalledBy(Rates(answering, rate_of=partial(rate_of_caller, per_minute=100)), CI), ["/"] * 3)
     assert [answer.status_code for answer in found] == [200, 200, 429]
 
@@ -257,7 +255,7 @@ def test_a_page_runs_and_loads_nothing_but_the_services_own_files(named_address:
 
 
 @pytest.mark.parametrize("path", ["/api/v1/sweeps", "/api/v1/nothing", "/api/v1/feed.atom", "/static/page.js"])
-def test_what_is_no_page_does_nothing_when_it_is_opened_as_one(named_address: str, path: str) -> None:
+def test_a_file_that_is_not_a_page_does_nothing_when_opened(named_address: str, path: str) -> None:
     answer = httpx.get(f"{named_address}{path}", timeout=PATIENCE_S)
     assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'; sandbox"
     assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"

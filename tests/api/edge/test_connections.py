@@ -42,7 +42,7 @@ def address() -> Iterator[str]:
         yield address
 
 
-def test_who_says_nothing_is_told_that_it_took_too_long(address: str) -> None:
+def test_a_silent_client_gets_a_timeout_error(address: str) -> None:
     assert sent(address).status == 408
 
 
@@ -92,7 +92,7 @@ def test_a_head_has_a_longest_length(address: str, request_bytes: bytes) -> None
     assert "4096 bytes" in answer.text
 
 
-def test_what_is_no_http_is_answered_with_a_problem(address: str) -> None:
+def test_a_request_that_is_not_http_is_answered_with_a_problem(address: str) -> None:
     answer = sent(address, b"\x16\x03\x01 hello\r\n\r\n")
     assert answer.status == 400
     assert "application/problem+json" in answer.text
@@ -133,14 +133,14 @@ async def plenty(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: A
     await send({"type": "http.response.body", "body": b""})
 
 
-def test_who_does_not_read_an_answer_is_cut_off() -> None:
+def test_a_client_that_does_not_read_its_answer_is_disconnected() -> None:
     with serve_asgi(plenty, SHORT) as address, connected(address) as connection:
         connection.sendall(head(address, "GET", "/", CLOSE))
         send_until_closed(connection, b"\r\n")
         assert len(read(connection).text) < 64_000_000
 
 
-def test_who_reads_an_answer_gets_all_of_it() -> None:
+def test_a_client_that_reads_its_answer_gets_all_of_it() -> None:
     with serve_asgi(plenty, SHORT) as address:
         assert len(sent(address, head(address, "GET", "/", CLOSE)).text) > 64_000_000
 
@@ -235,7 +235,7 @@ def test_a_request_that_takes_too_long_is_answered_with_when_to_come_again(slow_
     assert int(answer.headers["Retry-After"]) > 0
 
 
-def test_what_a_slow_route_ends_with_reaches_nobody(slow_address: str, store: SlowStore) -> None:
+def test_the_late_result_of_a_slow_route_is_dropped(slow_address: str, store: SlowStore) -> None:
     with httpx.Client(base_url=f"{slow_address}/api/v1", timeout=PATIENCE_S) as client:
         problem(client.get("/models"), 503, "too-slow")
         store.go_on.set()
@@ -284,7 +284,7 @@ def test_a_body_that_does_not_tell_its_length_is_counted_as_it_comes(reading_cli
     problem(reading_client.post("/sweeps", content=pieces, headers=JSON), 413, "content-too-large")
 
 
-def test_what_a_name_may_hold_is_stored_and_no_more(reading_client: httpx.Client) -> None:
+def test_a_name_of_200_characters_is_stored_and_a_longer_one_is_refused(reading_client: httpx.Client) -> None:
     assert reading_client.post("/sweeps", json=CPU | {"name": "x" * 200}).status_code == 201
     found = problem(reading_client.post("/sweeps", json=CPU | {"name": "x" * 201}), 422, "invalid-input")
     assert found["field"] == "name"

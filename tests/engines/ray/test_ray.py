@@ -88,7 +88,7 @@ def stop(cluster: RayCluster, handle: str) -> None:
     httpx.post(f"{cluster.address}/api/jobs/{handle.partition(':')[0]}/stop", timeout=PATIENCE_S).raise_for_status()
 
 
-def test_what_a_cancelled_job_has_printed_is_kept_until_it_is_forgotten(engine: Engine) -> None:
+def test_output_of_a_cancelled_job_is_kept_until_the_job_is_forgotten(engine: Engine) -> None:
     handle = engine.submit(sleeping("ray-cancelled"))
     until_running(engine, handle)
     assert engine.cancel(handle)

@@ -58,22 +58,22 @@ def says_why(engine: SlurmEngine, handle: str) -> JobStatus | None:
     return None if status.detail in ("", "PENDING") else status
 
 
-def test_it_says_its_version_and_its_partitions(engine: SlurmEngine) -> None:
+def test_the_engine_says_its_version_and_its_partitions(engine: SlurmEngine) -> None:
     assert "short up, 2 nodes; closed down, 2 nodes; urgent up, 2 nodes" in engine.check()
 
 
-def test_it_says_which_partition_there_is_not_and_names_the_nearest(engine: SlurmEngine) -> None:
+def test_an_unknown_partition_is_refused_with_the_nearest_one(engine: SlurmEngine) -> None:
     nearest = r"there is no partition shrot; the nearest is short \(there are: closed, short, urgent\)"
     with pytest.raises(EngineRefused, match=nearest):
         engine.check(("closed", "shrot"))
 
 
-def test_it_asks_sbatch_whether_it_would_accept_the_account(slurm: SlurmCluster) -> None:
+def test_the_engine_asks_sbatch_if_it_accepts_the_account(slurm: SlurmCluster) -> None:
     """This Slurm has no accounting, so it accepts every account, on partitions that are down too."""
     assert made(slurm, account="ml", qos="high").check(("short", "closed"))
 
 
-def test_it_accepts_the_script_that_starts_a_users_trainer(slurm: SlurmCluster, tmp_path: Path) -> None:
+def test_the_engine_accepts_the_script_that_starts_a_users_trainer(slurm: SlurmCluster, tmp_path: Path) -> None:
     job = tiny_job(cluster=cpu_cluster(2, num_nodes=2, accelerators_per_node=1))
     layout = cpu_layout(data_parallel_replicate_degree=2)
     for file in export(job, layout, ExportFormat.ARGUMENTS, ExportLauncher.SBATCH).files:
@@ -118,7 +118,7 @@ def test_a_job_that_waits_says_why_in_slurms_words_and_can_be_cancelled(engine: 
     engine.forget(handle)
 
 
-def test_of_two_jobs_of_one_name_only_one_runs(engine: SlurmEngine, slurm: SlurmCluster) -> None:
+def test_only_one_of_two_jobs_with_one_name_runs(engine: SlurmEngine, slurm: SlurmCluster) -> None:
     """As where sbatch's answer was lost, and the second came before the first was listed."""
     wanted = order("twice", "sh", "-c", "echo ran; sleep 2")
     first = engine.submit(wanted)

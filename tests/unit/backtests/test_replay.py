@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_order(propose: Proposer) -> None:
 
 
 @everyone
-def test_what_a_layout_does_is_unknown_until_it_was_tried(propose: Proposer) -> None:
+def test_the_result_of_a_layout_is_unknown_until_it_was_tried(propose: Proposer) -> None:
     replay = Replay.of(sheet(SOME_OUT_OF_MEMORY))
     first = list(islice(propose(replay, 0), 4))
     tried = first[:3]

@@ -147,7 +147,7 @@ def test_lines_may_be_parted_by_bars_and_remarks_are_left_out() -> None:
         ('[{"nam": "x"}]', "nam"),
     ],
 )
-def test_what_says_no_phase_is_refused_with_the_rule(text: str, said: str) -> None:
+def test_a_line_that_is_not_a_phase_is_refused_with_the_rule(text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=re.escape(said)):
         read_phases(text)
 
@@ -163,14 +163,14 @@ def test_lengths_are_counted_ones_a_histogram_of_ranges_or_json() -> None:
 
 
 @given(st.dictionaries(st.integers(1, 50), st.floats(1e-3, 1e3), min_size=1))
-def test_what_is_written_reads_back(weights: dict[int, float]) -> None:
+def test_a_written_configuration_is_read_back(weights: dict[int, float]) -> None:
     rising = sorted(weights)
     lengths = LengthDistribution(lengths=tuple(rising), weights=tuple(weights[length] for length in rising))
     assert read_lengths(written_lengths(lengths)) == lengths
 
 
 @pytest.mark.parametrize("text", ["", "# nothing", "many", "0", "4-2", "16:much", "16:-1", "{", '{"lengths": [2]}'])
-def test_what_says_no_lengths_is_refused_with_its_words(text: str) -> None:
+def test_a_text_without_lengths_is_refused_with_the_text(text: str) -> None:
     with pytest.raises(InvalidInput):
         read_lengths(text)
 
@@ -195,7 +195,7 @@ def test_links_that_lines_cannot_say_are_written_as_json() -> None:
 
 
 @pytest.mark.parametrize("text", ["2_3", "x; 1", "2_3; slow", "2_3,3_4; 0.1", "3_3; 1", "[1]", "[", '[{"end": 1}]'])
-def test_what_names_no_link_is_refused_with_the_text(text: str) -> None:
+def test_a_text_that_names_no_link_is_refused_with_the_text(text: str) -> None:
     with pytest.raises(InvalidInput):
         read_links(text)
 
@@ -282,7 +282,7 @@ def test_every_model_can_be_built_and_is_known_by_its_own_name() -> None:
 
 
 # ---------------------------------------------------------------- named
-def test_what_is_written_whole_is_read_as_it_is() -> None:
+def test_a_complete_document_is_read_unchanged() -> None:
     assert model_described(to_plain(tiny_model())) == tiny_model()
     assert cluster_described(to_plain(cpu_cluster())) == cpu_cluster()
 
@@ -360,7 +360,7 @@ def test_a_name_that_the_catalog_lacks_is_told_with_the_nearest(document: dict[s
         ([], "cluster"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_path(document: object, field: str) -> None:
+def test_a_value_of_the_wrong_form_is_refused_with_its_path(document: object, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         cluster_described(document)
     assert caught.value.field == field

@@ -26,7 +26,7 @@ def widest_line(capsys: pytest.CaptureFixture[str]) -> int:
     return max(len(line) for line in capsys.readouterr().out.splitlines())
 
 
-def test_what_is_piped_is_as_wide_as_it_needs_or_as_the_environment_says(
+def test_piped_output_is_as_wide_as_needed_or_as_the_environment_says(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert 300 < widest_line(capsys) < 320

@@ -272,7 +272,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("line", "code", "said"), REFUSED, ids=[line for line, _, _ in REFUSED])
-def test_what_is_wrong_ends_with_its_exit_code_prints_nothing_and_says_what_is_right(
+def test_an_error_has_its_exit_code_prints_no_output_and_names_the_legal_value(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, line: str, code: int, said: str
 ) -> None:
     monkeypatch.chdir(cli.directory)
@@ -284,8 +284,6 @@ def test_what_is_wrong_ends_with_its_exit_code_prints_nothing_and_says_what_is_r
 
 
 @pytest.mark.parametrize("command", ["show", "cancel", "rules", "explain"])
-def test_what_cannot_be_the_id_of_anything_is_refused_before_a_service_is_asked(
-    first_cli: CommandLine, command: str
-) -> None:
+def test_an_impossible_id_is_refused_before_a_request_is_sent(first_cli: CommandLine, command: str) -> None:
     assert "must be the id of a" in first_cli.error_of(command, "sweeps/x.json")
     assert list(first_cli.directory.iterdir()) == []

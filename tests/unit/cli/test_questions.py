@@ -167,7 +167,7 @@ def test_a_deadline_that_nothing_keeps_is_said(cli: CommandLine) -> None:
 # ---------------------------------------------------------------- export
 
 
-def test_what_a_trainer_cannot_say_is_told_and_arguments_and_a_file_are_parted_into_a_folder(cli: CommandLine) -> None:
+def test_a_folder_parts_arguments_from_the_file_and_notes_options_that_the_trainer_lacks(cli: CommandLine) -> None:
     cli.run("export", "fsdp64 mb1 fp8 delayed", *JOB, "--format", "torchtitan")
     assert "Options that the format cannot express" in cli.error
     assert "delayed" in cli.error
@@ -258,7 +258,7 @@ def test_flags_may_be_given_as_they_are_typed(cli: CommandLine) -> None:
         (["--seq-len", "4096", "--model", "llama-3-8b", "--stack", "megatrn"], "did you mean 'megatron'"),
     ],
 )
-def test_what_is_missing_for_a_comparison_is_named_below_what_was_read(
+def test_facts_that_a_comparison_lacks_are_named_below_the_read_configuration(
     cli: CommandLine, arguments: list[str], said: str
 ) -> None:
     path = str(LAUNCHES / "llama_8b_zero_offload.json")
@@ -267,7 +267,7 @@ def test_what_is_missing_for_a_comparison_is_named_below_what_was_read(
     assert said in " ".join(cli.error.split())
 
 
-def test_what_runs_today_is_told_that_it_does_not_fit_or_cannot_run_here(cli: CommandLine) -> None:
+def test_a_layout_in_use_that_does_not_fit_or_cannot_run_is_marked(cli: CommandLine) -> None:
     job = ["--cluster", "h100:4", "--seq-len", "4096", "--model", "llama-3-70b"]
     path = str(LAUNCHES / "llama_8b_zero_offload.json")
     assert "layout in use: fsdp4 mb1" in cli.run("import", path, *job)

@@ -35,9 +35,7 @@ def people(monkeypatch: pytest.MonkeyPatch) -> Iterator[People]:
         yield People(app=app, address=address)
 
 
-def test_who_has_the_database_needs_no_token_even_where_the_service_asks(
-    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_with_access_to_the_database_need_no_token(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNER_LOGIN", "tokens")
     cli.run("token", "add", "root", "--scope", "admin")
     assert len(cli.run_json("token", "list")["items"]) == 1
@@ -121,7 +119,7 @@ def concluded(outcome: RetuneOutcome, detail: str = "") -> None:
     app.close()
 
 
-def test_what_is_asked_is_stored(cli: CommandLine) -> None:
+def test_the_options_of_the_command_are_stored_in_the_request(cli: CommandLine) -> None:
     options = ("--trials", "7", "--no-search", "--loss", "0.1", "--max-runs", "9", "--on-new-environment", "--adopt")
     request = cli.run_json(*ADD, *options)["request"]
     assert (request["template"]["budget"]["num_trials"], request["searches"], request["adopts"]) == (7, False, True)

@@ -241,7 +241,7 @@ TODAY = "fsdp16 tp8 pp4 1f1b mb1 sp"
 PREDICT = ["gate", "--predict", "--no-dry-run", *GATE_JOB, "--against", TODAY]
 
 
-def test_where_nobody_stored_a_baseline_it_is_said_how_one_is_stored(cli: CommandLine) -> None:
+def test_without_a_baseline_the_report_shows_how_to_store_one(cli: CommandLine) -> None:
     assert "no baseline is stored; `autotuner gate --set-baseline` stores one" in cli.run("baselines")
 
 
@@ -271,6 +271,6 @@ def test_memory_is_counted_in_a_dry_run(cli: CommandLine) -> None:
     assert found["peak"]["is_counted"]
 
 
-def test_where_nothing_can_be_counted_the_prediction_stands_and_why_is_said(cli: CommandLine) -> None:
+def test_the_prediction_and_a_reason_stand_in_for_a_dry_run_that_cannot_count(cli: CommandLine) -> None:
     refused = ["gate", "--predict", *GATE_JOB, "--layout", f"{TODAY} fp8 delayed"]
     assert "The memory was predicted, not counted in a dry run: " in cli.run(*refused)

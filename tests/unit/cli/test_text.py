@@ -33,7 +33,7 @@ def test_settings_of_trials_are_said_one_by_one_or_as_json_and_flags_win() -> No
     assert found == {"trial": {"num_runs": 2, "warmup_steps": 4}, "budget": {"wall_clock_s": 90.0}}
 
 
-def test_what_a_clone_does_not_say_is_as_of_the_original_and_no_default_is_promised() -> None:
+def test_a_clone_takes_fields_that_are_left_out_from_the_original_and_not_from_defaults() -> None:
     inputs = inputs_of(SweepClone)
     assert to_document(inputs, {"trials": "3", "gate_seeds": "4"}) == {
         "budget": {"num_trials": 3},
@@ -74,7 +74,7 @@ def test_a_layout_is_given_as_words_as_json_or_as_a_file_of_json(tmp_path: Path)
         ("none.json", "cannot be read"),
     ],
 )
-def test_what_is_no_json_or_cannot_be_read_is_refused(text: str, told: str) -> None:
+def test_invalid_or_unreadable_json_is_refused(text: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         said(layout=text)
 

@@ -285,7 +285,7 @@ def test_links_join_nodes_and_in_a_cluster_of_one_its_accelerators() -> None:
     assert str(refused.value.nearest) == "[0, 1]"
 
 
-def test_what_is_known_of_a_link_stands_before_what_is_known_of_its_class() -> None:
+def test_the_health_of_one_link_overrides_the_health_of_its_class() -> None:
     lossy = LinkHealth(link_class="inter_node", jitter_s=0.001)
     cluster = replace(h100_cluster(num_nodes=4, accelerators_per_node=8), link_health=(SLOW, lossy))
     assert cluster.health_between(2, 1) == SLOW
@@ -314,7 +314,7 @@ def test_a_link_of_json_has_two_ends(ends: list[int]) -> None:
         (LinkHealth(link_class="intra_node", delay_s=0.001), "all links within a node: 1 ms late, assumed"),
     ],
 )
-def test_what_ails_a_link_is_said_in_a_line(health: LinkHealth, said: str) -> None:
+def test_the_state_of_a_degraded_link_is_one_line(health: LinkHealth, said: str) -> None:
     assert health_said(health, between_nodes=True) == said
 
 

@@ -87,7 +87,7 @@ def test_the_likeliest_cause_of_a_slower_step_comes_first_and_links_before_versi
     ("name", "then", "now"),
     [("sm_clock_mhz", "1980", "1965"), ("foreign_cpu_share", "0.01", "0.04"), ("CUDA_VISIBLE_DEVICES", "0", "3")],
 )
-def test_what_varies_by_itself_is_no_change(name: str, then: str, now: str) -> None:
+def test_random_variation_is_not_a_change(name: str, then: str, now: str) -> None:
     assert changes({**NIGHT, name: then}, {**NIGHT, name: now}) == []
 
 
@@ -131,7 +131,7 @@ def test_exchange_replicas_and_format_are_mathematics(other: Layout) -> None:
         (DEMO, False),
     ],
 )
-def test_what_sends_less_trains_no_better_and_what_sends_more_may(less: Layout, is_less: bool) -> None:
+def test_an_exchange_that_sends_less_is_not_expected_to_train_better(less: Layout, is_less: bool) -> None:
     assert trains_no_better(less, DEMO)
     assert trains_no_better(DEMO, less) is not is_less
 
@@ -191,7 +191,7 @@ def test_a_gate_of_one_seed_or_of_too_many_is_refused_with_the_nearest_number(nu
     assert caught.value.nearest == min(max(num_seeds, 2), 10)
 
 
-def test_what_was_validated_decides_where_anything_was() -> None:
+def test_validated_software_decides_if_there_is_any() -> None:
     found = judge(GATE, cpu_layout(), validated(4.4, 4.5, 4.3), validated(4.0, 4.1, 3.9))
     assert found.outcome is GateOutcome.FAILED  # though its curves are the reference's
     assert (found.candidate_validation, found.reference_validation) == ((4.4, 4.5, 4.3), (4.0, 4.1, 3.9))

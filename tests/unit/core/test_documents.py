@@ -69,7 +69,7 @@ def test_a_text_is_bounded_by_its_field_and_else_by_the_usual_length() -> None:
     assert [error["ctx"]["max_length"] for error in refused.value.errors()] == [10_000, 20_000]
 
 
-def test_of_some_fields_those_are_read_that_were_given() -> None:
+def test_only_the_given_fields_of_an_object_are_read() -> None:
     assert read(space={"micro_batch_size": [1, 2], "recompute": ["none"]}).space == {
         "micro_batch_size": (1, 2),
         "recompute": (Recompute.NONE,),
@@ -199,7 +199,7 @@ def test_a_refused_document_pickles_with_all_its_complaints() -> None:
     assert [each.field for each in again.under("job").complaints] == ["job.seq_len", "job.global_batch_size"]
 
 
-def test_what_this_project_wrote_is_read_without_the_fields_that_a_newer_release_has() -> None:
+def test_stored_documents_are_read_without_fields_of_a_newer_release() -> None:
     diverged = measurement(losses=(1.0, float("nan")))
     again = documents.restore(Measurement, {**to_plain(diverged), "colour": "red"})
     assert isnan(again.losses[1])

@@ -116,7 +116,7 @@ def test_sequences_have_a_histogram_with_moments_and_quantiles() -> None:
     ("lengths", "weights"),
     [((), ()), ((0, 1), (1.0, 1.0)), ((2, 1), (1.0, 1.0)), ((1, 2), (1.0,)), ((1,), (0.0,)), ((1,), (float("inf"),))],
 )
-def test_what_is_no_distribution_is_refused(lengths: tuple[int, ...], weights: tuple[float, ...]) -> None:
+def test_a_text_that_is_not_a_distribution_is_refused(lengths: tuple[int, ...], weights: tuple[float, ...]) -> None:
     with pytest.raises(InvalidInput):
         LengthDistribution(lengths=lengths, weights=weights)
 
@@ -307,7 +307,7 @@ def test_a_name_may_stand_in_the_place_of_a_thing_and_of_the_fields_that_the_cat
     assert [each["title"] for each in thing["anyOf"] if "title" in each] == ["TransformerSpec in short"]
 
 
-def test_what_is_refused_of_a_request_inside_another_has_its_path() -> None:
+def test_an_error_in_a_nested_request_has_its_path() -> None:
     runs = [{"layout": {}, "step_time_s": 1.0, "cluster": f"h100:{2 * MAX_WORLD_SIZE}"}]
     body = written(PredictionRequest) | {"model": "llama-3-8b", "cluster": "h100:8", "measured": runs}
     with pytest.raises(InvalidInput) as refused:

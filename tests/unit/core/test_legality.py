@@ -326,7 +326,7 @@ def _with(case: Case, reason: Reason) -> tuple[Layout, Job]:
     return case.layout, from_plain(Job, document)
 
 
-def test_what_no_layout_can_mend_is_blamed_on_the_job() -> None:
+def test_a_rule_that_no_layout_can_keep_is_blamed_on_the_job() -> None:
     blamed = {case.rule for case in TRIAL_CASES if reasons(case.layout, case.job, [BY_NAME[case.rule]])[0].is_of_job}
     of_the_model = {rule.name for rule in TRIAL_MODEL_RULES}
     assert blamed == {"trial-runs-torch", "trial-keeps-fp32-moments", *of_the_model}
@@ -412,7 +412,7 @@ def test_a_layout_hears_of_every_rule_that_it_breaks(job: Job, words: str, rules
     assert found >= set(rules)
 
 
-def test_what_a_job_or_a_caller_rules_out_is_refused_and_flash_runs_in_fp32_on_a_cpu() -> None:
+def test_layouts_that_a_job_or_a_caller_rules_out_are_refused_and_flash_runs_in_fp32_on_a_cpu() -> None:
     job = Job(model=tiny_model(), cluster=cpu_cluster(1), workload=Workload(seq_len=64, global_batch_size=8))
     assert reasons(Layout.parse("fp32 flash"), job) == ()
     rule = Rule(

@@ -256,7 +256,7 @@ def all_forward_first(count: int) -> list[Block]:
     ]
 
 
-def test_what_repeats_is_folded_between_its_ends_and_forwards_by_themselves() -> None:
+def test_repeated_micro_batches_of_a_timeline_are_folded_between_its_ends() -> None:
     assert found_folds([accumulated(7)], 7) == ()
     (fold,) = found_folds([accumulated(50)], 50)
     assert (fold.start_s, fold.end_s, fold.num_micro_batches) == (4.0, 96.0, 46)
@@ -289,7 +289,7 @@ def test_a_cluster_with_power_price_and_mix_tells_all_but_robustness() -> None:
         (Metric.TOKENS_PER_KG_CO2, WITHOUT_POWER, "accelerator.power_w", "tokens_per_s"),
     ],
 )
-def test_what_cannot_be_told_is_refused_with_what_it_needs(
+def test_an_underivable_value_is_refused_with_the_settings_that_it_needs(
     metric: Metric, cluster: Cluster, named: str, nearest: str
 ) -> None:
     with pytest.raises(InvalidInput, match=named) as refused:
@@ -298,7 +298,7 @@ def test_what_cannot_be_told_is_refused_with_what_it_needs(
     assert refused.value.nearest == nearest
 
 
-def test_what_a_cluster_cannot_tell_is_refused_under_the_name_of_the_profile_or_front_that_asks_for_it() -> None:
+def test_a_metric_that_the_cluster_lacks_is_refused_under_the_profile_or_front_that_uses_it() -> None:
     profile = (Weight(metric=Metric.MFU, weight=1), Weight(metric=Metric.TOKENS_PER_DOLLAR, weight=1))
     with pytest.raises(InvalidInput, match=r"objective\.profile = 'tokens_per_dollar'"):
         require_told(Objective(profile=profile), BARE)
@@ -332,7 +332,7 @@ def test_twice_the_speed_is_twice_the_value(metric: Metric) -> None:
     assert Objective(metric=metric).value(fast) == 2 * Objective(metric=metric).value(slow)
 
 
-def test_what_a_step_is_worth_over_its_time_is_what_a_prediction_says() -> None:
+def test_the_value_of_a_step_divided_by_its_time_equals_the_prediction() -> None:
     job = big_job()
     predicted = predict_one(Layout.parse("zero8 tp8 sp"), job)
     step_s = predicted.step_time.total_s
@@ -348,7 +348,7 @@ def test_the_best_ranks_first_and_equal_trials_by_number(metric: Metric) -> None
     assert [t.number for t in Objective(metric=metric).ranked(trials)] == [1, 3, 2, 0]
 
 
-def test_what_is_emulated_has_no_rank() -> None:
+def test_an_emulated_layout_has_no_rank() -> None:
     emulated = measured(0, 0.9, cpu_layout(precision=Precision.FP8_EMULATED))
     assert Objective().ranked([emulated, measured(1, 0.1)]) == [measured(1, 0.1)]
 
@@ -403,7 +403,7 @@ def test_a_profile_and_a_front_read_as_they_are_written() -> None:
     ("text", "nearest"),
     [("token_per_joule=1", "tokens_per_joule"), ("mfu=fast", "mfu=1"), ("mfu=0", None), ("mfu=-1", None)],
 )
-def test_what_is_no_profile_names_the_nearest(text: str, nearest: str | None) -> None:
+def test_a_text_that_is_not_a_profile_is_refused_with_the_nearest_one(text: str, nearest: str | None) -> None:
     with pytest.raises(InvalidInput) as error:
         read_profile(text, "--profile")
     assert nearest is None or error.value.nearest == nearest

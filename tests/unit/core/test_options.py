@@ -85,7 +85,7 @@ SHARDED = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS
 PIPELINED = Layout(pipeline_parallel_degree=4, pipeline_schedule=PipelineSchedule.ZBV, virtual_stages_per_rank=2)
 
 
-def test_what_a_layout_bears_has_a_reason_and_weighs_by_what_it_changes() -> None:
+def test_each_burden_of_a_layout_has_a_reason_and_a_weight_by_its_kind() -> None:
     weights = {name: burden.weight for name, one in OPTIONS.items() for burden in one.burdens}
     assert all(burden.reason and burden.weight > 0 for one in OPTIONS.values() for burden in one.burdens)
     heaviest = max(weights.values())
@@ -145,7 +145,7 @@ def test_nothing_is_both_kept_and_dropped(policy: RecomputePolicy) -> None:
     assert not meaning.keeps & meaning.drops
 
 
-def test_what_is_asked_of_the_network_is_said_in_variables_of_its_own_and_nothing_else_is() -> None:
+def test_only_network_options_are_written_as_environment_variables() -> None:
     assert collective_environment(Layout()) == {}
     asked = collective_environment(Layout(collective_algorithm=CollectiveAlgorithm.COLLNET))
     assert asked == {"NCCL_ALGO": "allreduce:collnetdirect,collnetchain,ring", "NCCL_COLLNET_ENABLE": "1"}

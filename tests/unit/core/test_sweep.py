@@ -199,7 +199,7 @@ def test_names_measured_peaks_layouts_and_settings_are_no_part_of_the_job() -> N
     ],
     ids=["layout", "search", "software", "settings"],
 )
-def test_what_is_measured_is_part_of_the_content(changes: dict[str, Any]) -> None:
+def test_measured_runs_are_part_of_the_content(changes: dict[str, Any]) -> None:
     assert content(**changes) != content()
 
 
@@ -394,7 +394,7 @@ def test_a_trainer_reads_what_neither_its_format_nor_its_operator_takes_away() -
         ({"format": ExportFormat.SBATCH}, "format", None),
     ],
 )
-def test_what_is_no_trainer_is_refused_with_the_nearest_that_is(
+def test_an_unknown_trainer_is_refused_with_the_nearest_one(
     changes: dict[str, Any], field: str, nearest: object
 ) -> None:
     with pytest.raises(InvalidInput) as caught:

@@ -273,7 +273,7 @@ workload = partial(Workload, seq_len=64, global_batch_size=8)
         (SearchSpace, "precision", (Precision.BF16, Precision.BF16), None),
     ],
 )
-def test_what_cannot_be_is_refused_by_its_name_with_the_nearest_that_can(
+def test_an_illegal_value_is_refused_by_name_with_the_nearest_legal_one(
     make: Callable[..., object], field: str, value: Any, nearest: Any
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -292,7 +292,7 @@ def test_what_cannot_be_is_refused_by_its_name_with_the_nearest_that_can(
         (partial(OptimizerSpace, learning_rate=Range(low=0.0, high=0.1)), "learning_rate.low"),
     ],
 )
-def test_what_contradicts_itself_is_refused_where_it_does(make: Callable[..., object], blamed: str) -> None:
+def test_a_contradiction_is_refused_at_its_place(make: Callable[..., object], blamed: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         make()
     assert caught.value.field == blamed

@@ -173,7 +173,7 @@ def engine(name: str = "h100", **fields: bool) -> Job:
     return replace(job, cluster=replace(job.cluster, accelerator=load_cluster(name).accelerator))
 
 
-def test_what_is_kept_and_gathered_rounded_follows_the_software_and_where_the_scale_allows_it() -> None:
+def test_saved_and_gathered_tensors_are_rounded_if_software_and_scales_allow_it() -> None:
     x = columns(Layout(), DELAYED)
     assert saved_share(x, engine()).tolist() == [1.0, 0.5]
     assert saved_share(x, big_job()).tolist() == [1.0, 1.0]

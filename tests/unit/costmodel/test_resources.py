@@ -66,7 +66,7 @@ def test_bytes_that_leave_nodes_are_those_of_gradients_parameters_and_hidden_sta
     assert found.data_bytes == 0  # replicas of a stage share a node
 
 
-def test_what_is_summed_by_levels_or_sparse_leaves_as_little_as_is_sent() -> None:
+def test_hierarchical_and_sparse_sums_leave_a_node_with_only_the_bytes_that_are_sent() -> None:
     flat, two_level = (
         traffic(replace(REPLICAS, collective_hierarchy=one), job()).data_bytes for one in CollectiveHierarchy
     )

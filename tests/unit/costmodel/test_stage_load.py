@@ -89,7 +89,7 @@ def test_columns_hold_the_layers_that_stages_deal(drawn: tuple[Layout, Job]) -> 
 
 
 @given(piped())
-def test_of_each_stage_all_but_every_nth_layer_from_the_first_do_not_recompute(drawn: tuple[Layout, Job]) -> None:
+def test_every_nth_layer_of_a_stage_recomputes_from_the_first_on(drawn: tuple[Layout, Job]) -> None:
     layout, job = drawn
     x, total = LayoutColumns.from_layouts([layout]), np.zeros(2, dtype=np.int64)
     for rank in range(layout.pipeline_parallel_degree):

@@ -95,7 +95,7 @@ def test_a_step_of_one_part_is_as_uncertain_as_that_part_and_the_rest_together(n
     assert error_of(**{name: 3.0}) == pytest.approx(np.exp(Z80 * deviation) - 1, rel=1e-12)  # rounding
 
 
-def test_what_was_compared_is_known_better_and_runs_scatter_as_their_software_says() -> None:
+def test_compared_software_has_smaller_errors_and_its_own_scatter_of_runs() -> None:
     unknown, known = time_error(big_job()), time_error(FITTED)
     assert all(known.parts[name] < unknown.parts[name] for name in PARTS)
     layouts = LayoutColumns.from_layouts([Layout(), Layout(offload_activations=True)])

@@ -115,7 +115,7 @@ def test_a_choice_that_a_layout_does_not_have_is_told(setting: str, why: str) ->
 
 
 @pytest.mark.parametrize("name", ["megatron-lm", "deepspeed", "accelerate", "transformers"])
-def test_what_an_export_tells_nccl_is_read_back(name: str) -> None:
+def test_nccl_settings_of_an_export_are_read_back(name: str) -> None:
     names = ("collective_algorithm", "collective_protocol", "collective_channels", "pxn", "queue_pairs")
     for algorithm in ("algo-nvls", "algo-collnet"):
         layout = Layout.parse(f"dp64 mb1 flash bf16 {algorithm} proto-simple channels8 no-pxn qps4")

@@ -104,7 +104,7 @@ def test_the_trainer_fills_in_what_deepspeed_s_configuration_leaves_to_it() -> N
         ),
     ],
 )
-def test_what_no_golden_export_leaves_unsaid_is_told_with_the_nearest_that_can_be_said(
+def test_an_option_that_a_format_lacks_is_noted_with_the_nearest_option(
     trainer: str, words: str, rule: str, nearest: int | str
 ) -> None:
     unsupported = {

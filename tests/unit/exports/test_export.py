@@ -75,7 +75,7 @@ def test_flags_are_read_as_words_numbers_and_switches() -> None:
 
 
 @pytest.mark.parametrize("text", ["1.5", "many", "inf", "nan", "1e400", "", "9" * 30])
-def test_what_is_no_whole_number_is_refused_by_the_flags_name(text: str) -> None:
+def test_a_text_that_is_not_a_whole_number_is_refused_by_the_name_of_the_flag(text: str) -> None:
     with pytest.raises(InvalidInput, match="--bucket"):
         flags_of(["--bucket", text]).integer("--bucket")
 

@@ -49,7 +49,7 @@ def _as_read(target: Target, job: Job, layout: Layout) -> tuple[Layout, tuple[in
 @pytest.mark.parametrize("name", sorted({*F} - {F.ARGUMENTS, F.TORCHRUN, F.SBATCH}))  # these say all of any layout
 @settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
 @given(data=st.data())
-def test_what_a_format_can_say_is_read_back_as_it_was(name: ExportFormat, data: st.DataObject) -> None:
+def test_settings_that_a_format_can_express_are_read_back_unchanged(name: ExportFormat, data: st.DataObject) -> None:
     target, job = FORMATS[name], data.draw(_JOBS.get(name, st.just(JOB)))
     layout = data.draw(sayable(target, job))
     exported = export(job, layout, name)

@@ -76,7 +76,7 @@ def test_commands_are_those_that_bash_would_run(text: str, commands: list[str]) 
     assert _commands(text) == commands
 
 
-def test_what_a_file_or_nothing_decides_is_left_open_left_out_or_uncertain_by_name() -> None:
+def test_settings_that_a_file_decides_are_open_and_undecided_ones_are_named() -> None:
     script = read_script("run --data $DATA --out $1 --host $(hostname)")
     assert script.commands[0].words == ("run", "--data", "$DATA", "--out", "$1", "--host", "$(hostname)")
     assert not script.commands[0].is_known
@@ -126,7 +126,7 @@ def test_assignments_of_a_process_of_its_own_are_lost(text: str) -> None:
     assert _commands(f"{text}\nrun --tp $TP")[-1] == "run --tp 1"
 
 
-def test_what_a_loop_without_a_known_end_changes_is_not_known() -> None:
+def test_variables_that_an_unbounded_loop_changes_are_unknown() -> None:
     script = read_script("N=1\nfor F in $(ls); do N=$((N+1)); done\nrun --n $N")
     assert script.commands[-1].words == ("run", "--n", "$N")
     assert script.notes == (

@@ -90,7 +90,7 @@ def test_trials_have_gpus_of_their_own_and_others_on_cores_do_not_wait_for_them(
         assert devices == GPUS
 
 
-def test_where_no_gpu_is_free_a_trial_waits_says_so_and_still_hears_a_stop() -> None:
+def test_a_trial_waits_for_a_free_gpu_says_so_and_can_be_stopped() -> None:
     pool, watcher = gpus(), impatient()
     with pool.claim(on_gpus("first", 7), impatient()), pool.claim(on_gpus("second", 2), watcher) as devices:
         assert devices == STOPPED
@@ -187,7 +187,7 @@ def test_a_folder_that_cannot_be_locked_in_says_why_and_nothing_of_the_trial(tmp
     assert (outcome.reason, "file" in outcome.detail) == ("infrastructure", True)
 
 
-def test_who_waits_is_told_which_process_is_frozen_with_the_devices_which_are_free_once_it_was_killed(
+def test_a_waiting_trial_names_the_frozen_process_that_holds_the_devices(
     tmp_path: Path,
 ) -> None:
     pool, watcher = DevicePool(lock_folder=lambda: tmp_path), impatient()

@@ -53,14 +53,14 @@ def test_a_line_that_is_none_of_ours_is_passed_over(torn: str, prefix: bytes) ->
     assert LineReader(prefix).read(prefix + torn.encode() + b"\n" + prefix + step) == [step_report(1)]
 
 
-def test_of_a_node_other_lines_are_words_and_no_line_can_claim_another_node() -> None:
+def test_other_lines_of_a_node_are_text_and_cannot_claim_another_node() -> None:
     said = node_line(NodeEnd(node=7, exit_code=1)) + b"srun: error: \xff\n" + node_line(TrainerLine(line="{}", node=7))
     assert LineReader(PREFIX, 1).read(said) == [
         *(NodeEnd(node=1, exit_code=1), Untagged(text="srun: error: \ufffd"), TrainerLine(line="{}", node=1))
     ]
 
 
-def test_what_a_newer_release_adds_is_passed_over() -> None:
+def test_fields_of_a_newer_release_are_skipped() -> None:
     assert LineReader().read(line("printed", text="x", at=1.0, colour="blue")) == [Printed(text="x", at=1.0)]
 
 
@@ -107,7 +107,9 @@ def test_the_job_has_ended_when_every_node_has_said_how() -> None:
         ((end(), end(told_to_end=True)), [1]),
     ],
 )
-def test_who_was_told_to_end_counts_unless_a_node_failed_by_itself(ends: tuple[bytes, bytes], told: list[int]) -> None:
+def test_nodes_that_were_told_to_end_count_unless_another_node_failed(
+    ends: tuple[bytes, bytes], told: list[int]
+) -> None:
     outputs = NodeOutputs(2, 1)
     for node, said in enumerate(ends):
         outputs.read(node, said)

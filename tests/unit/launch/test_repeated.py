@@ -146,7 +146,7 @@ def test_a_proxy_that_dies_says_with_how_many_layers() -> None:
     assert outcome.message.startswith("with 2 of 4 layers: ")
 
 
-def test_what_the_launcher_refuses_is_refused() -> None:
+def test_a_trial_that_the_launcher_refuses_is_refused() -> None:
     class Elsewhere(FakeLauncher):
         def refuses(self, cluster: Cluster, trainer: Trainer | None = None) -> str | None:
             del trainer

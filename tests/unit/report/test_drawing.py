@@ -105,7 +105,7 @@ LESSON = Lesson(
 )
 
 
-def test_what_was_learnt_has_the_same_figures_on_all_surfaces() -> None:
+def test_calibrations_have_the_same_figures_on_all_surfaces() -> None:
     figures = ("h100-sxm", "nvlink4", "ndr400", "trainer ours", "1,234", "5", "1.25 ×", "± 7 %", "21.3 %", "4.1 %")
     for text in surfaces(calibrations_report([LESSON])):
         assert [one for one in (*figures, "optimizer 2.00 ×", "2025-10-09 08:53 UTC") if one not in text] == []
@@ -120,7 +120,7 @@ def test_what_was_learnt_has_the_same_figures_on_all_surfaces() -> None:
     assert documents.restore(Lesson, document) == LESSON
 
 
-def test_where_every_trial_ran_out_of_memory_nothing_is_known_of_times() -> None:
+def test_step_times_are_unknown_if_every_trial_ran_out_of_memory() -> None:
     nothing = replace(LESSON, calibration=None, median_error=None, left_out_error=None)
     assert documents.write(nothing)["whole_step"] is None
     for text in surfaces(calibrations_report([nothing])):

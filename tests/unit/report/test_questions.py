@@ -233,7 +233,7 @@ def test_a_layout_that_cannot_run_names_the_rule_and_leads_to_others() -> None:
     assert 'id="nearest"' in Html().sections(report)
 
 
-def test_of_many_stages_the_first_the_fullest_and_the_last_are_shown() -> None:
+def test_a_picture_of_many_stages_shows_the_first_the_fullest_and_the_last() -> None:
     job = Job(
         model=load_model("llama-3-70b"),
         cluster=load_cluster("h100:64"),

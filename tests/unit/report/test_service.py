@@ -266,7 +266,7 @@ def test_a_list_says_what_is_measured_and_what_is_unhealthy() -> None:
             assert words in text, words
 
 
-def test_what_files_say_is_told_with_what_was_assumed() -> None:
+def test_facts_from_files_are_reported_with_assumptions() -> None:
     reading = TopologyReading.of([read_topology(published.SLURM_TREE)], load_cluster("h100:48"))
     for text in surfaces(topology_report(reading)):
         assert "6 nodes below a switch" in text

@@ -86,7 +86,7 @@ def test_under_a_fault_trace_a_point_is_what_was_reached_under_it() -> None:
     assert (healthy.predicted.value, under.predicted.value) == (0.5, 0.35)
 
 
-def test_what_goes_on_and_what_repeats_another_is_left_out() -> None:
+def test_running_trials_and_repeats_are_left_out() -> None:
     shown = trial_points([trial(0), trial(1, TrialState.RUNNING), trial(2, repeats=0), trial(3, TrialState.QUEUED)])
     assert [point.number for point in shown] == [0]
 
@@ -126,14 +126,14 @@ def test_charts_and_the_tables_beside_them_show_the_same_trials() -> None:
 
 
 @pytest.mark.parametrize("is_simulated", [False, True])
-def test_what_was_simulated_is_told_apart_in_every_chart(is_simulated: bool) -> None:
+def test_every_chart_marks_simulated_trials(is_simulated: bool) -> None:
     points = trial_points([trial(0), trial(1)], is_simulated=is_simulated)
     charts = [best_so_far(points), memory_front(points, _LIMIT_BYTES), agreement(points)]
     dots = [dot for chart in charts if chart for mark in chart.marks if isinstance(mark, Dots) for dot in mark.dots]
     assert {dot.is_simulated for dot in dots} == {is_simulated}
 
 
-def test_what_trials_show_has_the_same_figures_on_every_surface() -> None:
+def test_findings_from_trials_have_the_same_figures_on_every_surface() -> None:
     request, trials = sweep_request(), [trial(0, measurement=measurement(mfu=0.4)), trial(1)]
     found = charts_report(
         request,
@@ -329,7 +329,7 @@ def test_an_empty_list_leads_to_the_list_without_each_filter() -> None:
     assert "This page is after the last sweep." in Html().sections(reported(asked=Asked(where=SweepFilter(), number=9)))
 
 
-def test_what_needs_attention_stands_first_and_leads_there() -> None:
+def test_incidents_stand_first_and_link_to_their_pages() -> None:
     dead = Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject="chat", name="chat", detail="no answer", at=NOW, count=3)
     report = reported(FOUND, troubles=(dead,))
     assert [section.key for section in report.sections] == ["attention", "all-sweeps"]
@@ -370,7 +370,7 @@ def test_a_preview_says_the_same_on_every_surface() -> None:
     assert json.loads(json.dumps(documents.write(found)))["predicted"]["num_legal"] == found.predicted.num_legal
 
 
-def test_where_nothing_fits_a_preview_says_what_would_help_once_that_is_known() -> None:
+def test_a_preview_without_fitting_layouts_names_remedies_once_they_are_known() -> None:
     request = Autotuner().sweep(documents.read(SweepCreate, JOB | {"model": "llama-3-70b", "space": SPACE}))
     at_once, later = (
         surfaces(sweep_preview_report(request, preview(request, with_remedies=known), looks_on=not known))[0]

@@ -241,7 +241,7 @@ def test_a_page_asks_for_rows_in_an_order_and_every_link_keeps_what_was_asked() 
     assert (words, dict(without.query), num_rows) == ("mb>1", {"sort": "mb", "down": "tp"}, 3)
 
 
-def test_what_is_not_equivalent_says_what_its_gate_found() -> None:
+def test_a_layout_that_is_not_numerically_equivalent_shows_the_result_of_its_gate() -> None:
     [trial] = trials(0.2)
     found = measurement(precision_flop_per_s=1e11)
     lossy = replace(trial, layout=cpu_layout(precision=Precision.FP8), measurement=found)
@@ -319,7 +319,7 @@ def test_a_failed_trial_has_predicted_figures_and_says_why() -> None:
     assert "predicted" in shown
 
 
-def test_what_shifts_begins_at_the_slowest_and_ends_at_the_fastest() -> None:
+def test_the_list_of_shifts_goes_from_the_slowest_to_the_fastest_layout() -> None:
     found = side_by_side(contenders(FIRST, SECOND))
     section = reported(FIRST, SECOND)["shifts"]
     assert section is not None

@@ -41,7 +41,7 @@ def ran(others: float, **environment: str) -> Trial:
     return trial(cpu_layout(), measurement=reached, finished_at=1.0)
 
 
-def test_what_runs_met_of_neighbours_is_their_mean_where_it_was_recorded() -> None:
+def test_the_load_by_other_processes_is_the_mean_over_recorded_runs() -> None:
     quiet, busy = ran(0.0, torch="2.13", foreign_cpu_share="0.00"), ran(0.5, torch="2.13", foreign_cpu_share="0.50")
     group = present(run_group([quiet, busy, busy, busy]))
     assert group.environment == {"torch": "2.13", "foreign_cpu_share": "0.38"}

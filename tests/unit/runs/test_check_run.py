@@ -255,7 +255,7 @@ NO_TORCH = "a node of scripted has no torch or no parallelism-autotuner"
     ],
     ids=["silent", "a bug", "refused", "lost", "no torch", "no package", "out of memory", "never met"],
 )
-def test_what_an_engine_or_its_nodes_say_at_last_fails_the_check(
+def test_the_last_error_of_an_engine_or_its_nodes_fails_the_check(
     store: Store, tmp_path: Path, engine: Scripted, said: str
 ) -> None:
     asked(store)
@@ -389,7 +389,7 @@ class Away(RunStore):
         return super().renew(lease, progress, now=now)
 
 
-def test_what_is_said_while_the_store_is_away_is_stored_when_it_is_back(store: Store, tmp_path: Path) -> None:
+def test_entries_made_while_the_store_is_away_are_stored_when_it_is_back(store: Store, tmp_path: Path) -> None:
     store.runs = Away(store._engine)
     asked(store)
     check = checked(store, {"scripted": launcher(tmp_path, Nodes(QUEUED, RUNNING, ENDED))})

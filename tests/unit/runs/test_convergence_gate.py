@@ -63,7 +63,7 @@ def test_a_verdict_says_whose_it_is() -> None:
     assert less.detail == "taken from trial 7, which sends more: found"
 
 
-def test_what_died_in_a_gate_says_nothing_of_other_layouts() -> None:
+def test_a_failure_in_a_gate_says_nothing_about_other_layouts() -> None:
     died = gated(DEMO, GateOutcome.FAILED, target_loss=None)
     assert outcome_of(FASTER, died) is None
     assert not rejected_rows(LayoutColumns.from_layouts([FASTER]), [died]).size
@@ -170,7 +170,7 @@ def test_ranks_that_may_learn_apart_read_languages_of_their_own_and_are_validate
     assert (settings.num_languages, settings.num_validation_batches) == (languages, batches)
 
 
-def test_what_the_first_seed_rejects_is_trained_from_no_other() -> None:
+def test_a_layout_that_the_first_seed_rejects_is_not_trained_from_other_seeds() -> None:
     launcher = FakeLauncher(curves(1.5))
     found = run_gate(launcher, CANDIDATE, REFERENCE, GATE, Listener())
     assert isinstance(found, GateResult)

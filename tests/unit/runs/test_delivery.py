@@ -83,7 +83,7 @@ def test_an_announcement_arrives_signed_and_is_not_posted_again(whole: Store, st
     assert (done.state, done.attempts, done.detail) == (DeliveryState.DELIVERED, 1, "HTTP 204 No Content")
 
 
-def test_what_fails_is_put_off_longer_each_time_and_arrives_with_one_id(whole: Store, store: AnnouncementStore) -> None:
+def test_a_failing_delivery_waits_longer_each_time_and_keeps_its_id(whole: Store, store: AnnouncementStore) -> None:
     clock = ManualClock(AT)
     with receiver(status(500), status(302), status(204)) as there:
         announced(store, there)
@@ -157,7 +157,7 @@ def test_a_port_that_an_older_release_took_ends_the_delivery_after_the_usual_att
     assert done.detail == "not posted: must have a port from 1 to 65535, or no port, which means 443"
 
 
-def test_what_a_sender_that_died_had_taken_is_posted_by_the_next(whole: Store, store: AnnouncementStore) -> None:
+def test_the_next_sender_posts_deliveries_of_a_dead_sender(whole: Store, store: AnnouncementStore) -> None:
     clock = ManualClock(AT)
     with receiver() as there:
         announced(store, there)
@@ -174,7 +174,7 @@ def test_what_a_sender_that_died_had_taken_is_posted_by_the_next(whole: Store, s
     assert only(store).attempts == 2
 
 
-def test_of_many_senders_each_delivery_is_made_by_one(whole: Store, store: AnnouncementStore) -> None:
+def test_only_one_of_many_senders_makes_a_delivery(whole: Store, store: AnnouncementStore) -> None:
     with receiver() as there:
         announced(store, there)
         for number in range(2, 9):

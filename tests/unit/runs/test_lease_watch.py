@@ -41,7 +41,7 @@ def test_a_lease_that_is_renewed_never_lapses() -> None:
         watching.clock.sleep(19.0)
 
 
-def test_what_anybody_sets_the_clock_to_says_nothing_of_a_lease() -> None:
+def test_a_change_of_the_wall_clock_does_not_affect_a_lease() -> None:
     watching = Watching(LEASE)
     for jump_s in (3600.0, -7200.0, 86400.0):
         watching.clock.time += jump_s

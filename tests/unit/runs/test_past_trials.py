@@ -85,7 +85,7 @@ def known(job: Job) -> Calibration:
     return job.calibration
 
 
-def test_where_nothing_ran_nothing_is_known(team: Team) -> None:
+def test_nothing_is_known_without_a_trial(team: Team) -> None:
     assert Recollection(team.store.history).calibrated(JOB) == JOB
     assert Recollection(team.store.history).lessons() == []
 

@@ -206,7 +206,7 @@ def test_a_run_out_of_turn_leaves_the_next_due_time_alone_and_there_is_one_at_a_
         night.retuning.run_now("nightly")
 
 
-def test_what_came_due_while_a_retune_was_paused_is_not_caught_up(night: Night) -> None:
+def test_due_times_during_a_pause_of_a_retune_are_not_caught_up(night: Night) -> None:
     night.retuning.pause("nightly")
     night.at = NIGHT + DAY + 60
     night.scheduler().step()
@@ -360,7 +360,7 @@ def test_a_better_layout_on_new_links_is_adopted_though_the_incumbent_became_slo
     assert incumbent.pipeline_parallel_degree == 2
 
 
-def test_what_a_check_measured_of_the_network_is_how_its_links_are_today() -> None:
+def test_a_check_of_the_network_sets_the_present_links() -> None:
     night = Night()
     cluster = replace(sweep_request().job.cluster, num_nodes=2, accelerators_per_node=1)
     night.store.descriptions.save(cluster)

@@ -160,7 +160,7 @@ def test_a_trial_is_pruned_by_what_its_steps_would_be_at_full_size() -> None:
     assert all(trial.stopped and "at full size by prediction, below 50 %" in trial.stopped.detail for trial in pruned)
 
 
-def test_what_was_measured_before_a_worker_died_is_estimated_by_the_next() -> None:
+def test_the_next_worker_estimates_the_trials_that_a_dead_worker_measured() -> None:
     class Dying(FakeLauncher):
         """Measures one trial and loses its worker before anything is estimated."""
 
@@ -270,7 +270,7 @@ def test_a_gate_whose_nodes_are_lost_each_time_gates_nothing_and_the_sweep_ends(
     assert gated.gate.accelerator_hours == pytest.approx(3 * gated.layout.world_size / 3600)
 
 
-def test_what_a_trial_was_given_up_for_is_said_unless_its_job_goes_on() -> None:
+def test_the_reason_for_giving_up_a_trial_is_stated_unless_its_job_continues() -> None:
     assert given_up(queued_trial(attempts=2)) is None
     interrupted = present(given_up(queued_trial(attempts=3)))
     assert (interrupted.kind, interrupted.message) == (

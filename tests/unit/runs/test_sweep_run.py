@@ -315,7 +315,7 @@ def test_the_memory_limit_is_the_smaller_of_hardware_and_budget(budget_bytes: in
     assert request.trial_job.cluster.accelerator.memory_bytes == limit_bytes
 
 
-def test_whether_a_trial_is_predicted_to_fit_is_judged_by_its_own_memory_budget() -> None:
+def test_a_trial_is_predicted_to_fit_by_its_own_memory_budget() -> None:
     request = sweep_request(space=ONE_LAYOUT)
     needed_bytes = ordered(plan_for(request)).prediction.memory.total_bytes
     request = replace(request, trial=replace(request.trial, memory_budget_bytes=int(0.99 * needed_bytes)))

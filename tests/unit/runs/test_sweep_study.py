@@ -223,7 +223,7 @@ def played(
     return list(trials.values()), trained
 
 
-def test_what_leads_is_gated_before_it_has_a_rank_and_its_verdict_ranks_all_with_its_mathematics() -> None:
+def test_the_leading_layout_is_gated_first_and_its_verdict_ranks_all_numerically_equal_layouts() -> None:
     request = lossy_request()
     trials, trained = played(lossy_plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=0.5))
     assert sorted(layout.sync_top_k for layout in trained) in ([2, 4], [2], [4])  # one for each that led, none twice
@@ -234,7 +234,7 @@ def test_what_leads_is_gated_before_it_has_a_rank_and_its_verdict_ranks_all_with
     assert shared
 
 
-def test_what_fails_has_no_rank_and_nothing_is_tried_that_sends_less() -> None:
+def test_a_layout_that_fails_its_gate_has_no_rank_and_no_layout_that_sends_less_is_tried() -> None:
     request = lossy_request()
     trials, trained = played(lossy_plan_for(request), GateOutcome.FAILED, partial(finished, lossy_s=0.5))
     assert all(not trial.layout.needs_passed_gate for trial in request.objective.ranked(trials))

@@ -258,7 +258,7 @@ def test_a_trial_that_is_taken_over_brings_its_finished_runs_and_its_gate_none()
     assert not any(spec.runs for spec in specs if "-gate-" in spec.trial_id)
 
 
-def test_what_a_pipeline_found_out_about_its_links_becomes_events_and_stays_with_the_measurement() -> None:
+def test_link_findings_of_a_pipeline_become_events_and_stay_with_the_measurement() -> None:
     found = LinkEvent(step=1, kind=LinkEventKind.LINK_SLOW, stages=(2, 3), delay_s=0.06)
     store, ended = swept(
         sweep_request(), FakeLauncher(lambda trial: replace(plain_measurement(trial), link_events=(found,)))

@@ -64,7 +64,7 @@ def run_of(store: Store) -> Run:
     return store.runs.get("delivery", "dl-1")
 
 
-def test_what_an_action_returns_is_done_next(store: Store) -> None:
+def test_the_next_step_is_the_one_that_an_action_returns(store: Store) -> None:
     clock = ManualClock()
     steps: list[Step] = [Later(at=clock.now() + 60, detail="busy"), DONE]
     patient = worker(store, lambda _: steps.pop(0), clock=clock)
@@ -107,7 +107,7 @@ def test_an_action_that_takes_long_renews_the_lease_tells_how_far_it_is_and_hear
     assert (run_of(store).state, run_of(store).detail) == (RunState.CANCELLED, "cancelled by request")
 
 
-def test_what_an_action_found_out_counts_though_a_stop_was_asked_for_meanwhile(store: Store) -> None:
+def test_the_result_of_an_action_counts_even_if_a_stop_was_requested_meanwhile(store: Store) -> None:
     shutdown = threading.Event()
 
     def act(_: Hold) -> Step:

@@ -134,7 +134,7 @@ def test_without_a_gate_no_layout_that_changes_the_mathematics_is_tried() -> Non
     assert Precision.FP8 not in (space(is_gated=False).values("precision") or ())
 
 
-def test_what_it_searches_is_what_it_reads_and_our_own_decoder_keeps_its_space() -> None:
+def test_a_trainer_searches_the_options_that_it_reads_and_the_built_in_decoder_keeps_its_space() -> None:
     assert searched_by(trainer(options=("recompute", "micro_batch_size")), PLAIN_TARGET) == (
         "micro_batch_size",
         "recompute",
@@ -152,7 +152,7 @@ def test_every_format_leaves_a_sweep_layouts_with_several_data_parallel_ranks(ta
     assert (found.data_parallel_degree > 1).any()
 
 
-def test_what_a_trainer_says_in_other_words_than_usual_is_searched_in_these() -> None:
+def test_option_values_with_names_of_the_trainer_are_searched_by_these_names() -> None:
     one, target = trainer(format=ExportFormat.TORCHTITAN), FORMATS[ExportFormat.TORCHTITAN]
     found = legal_layouts(GPUS, trainer_space(GPUS, one, target, {}), (*RULES, *trainer_rules(one, target)))
     several = found.data_parallel_degree * found.context_parallel_degree > 1
@@ -172,7 +172,7 @@ def test_a_prediction_in_a_format_tries_what_that_can_say_or_a_sweep_would() -> 
     assert rules == trial_rules(None)
 
 
-def test_what_runs_today_is_tried_beside_the_usual_or_held_where_code_decides() -> None:
+def test_values_of_the_layout_in_use_join_the_space_or_are_fixed_by_code() -> None:
     today = Layout(data_parallel_shard_degree=8, attention_kernel=AttentionKernel.FLASH, recompute_every=2)
     found, _ = sayable_space(GPUS, ExportFormat.MEGATRON_LM, {"recompute_every": (1,)}, today)
     assert found.values("attention_kernel") == (AttentionKernel.CUDNN, AttentionKernel.FLASH)

@@ -77,7 +77,7 @@ def test_the_best_that_keeps_the_mathematics_or_a_sweeps_rules_stands_beside_the
     assert 0 < tried.num_legal < best_predicted(big_job(), space).num_legal
 
 
-def test_what_does_not_fit_is_counted_beside_the_nearest_that_almost_does() -> None:
+def test_layouts_that_do_not_fit_are_counted_beside_the_nearest_one() -> None:
     job = with_memory(big_job(), 1_000_000_000)
     table = best_predicted(job)
     assert (table.num_fitting, table.rows, table.unchanged) == (0, (), None)

@@ -43,7 +43,7 @@ def test_runs_that_lost_are_slower_and_equal_or_faster_ones_are_not() -> None:
 
 
 @pytest.mark.parametrize("percent", [6, 8, 13, 25, 30, 45, 60])
-def test_however_large_a_loss_is_quiet_runs_beside_one_sitting_decide_it(percent: int) -> None:
+def test_quiet_runs_in_one_session_decide_a_loss_of_any_size(percent: int) -> None:
     quiet = 1 - percent / 100
     assert decision(group(100, 100.01, 99.99), group(100 * quiet, 100.01 * quiet, 99.99 * quiet)) is Decision.SLOWER
     faster = group(100 / quiet, 100.01 / quiet, 99.99 / quiet)
@@ -96,7 +96,7 @@ def test_a_comparison_says_its_change_interval_runs_and_noise() -> None:
 
 
 @pytest.mark.parametrize(("noise", "baseline"), [(0.003, 3), (0.01, 5), (0.02, 10)])
-def test_of_equal_layouts_one_in_a_hundred_is_called_slower_at_most(noise: float, baseline: int) -> None:
+def test_at_most_one_in_a_hundred_equal_layouts_is_called_slower(noise: float, baseline: int) -> None:
     ends = [ended([runs(2 * i, baseline, noise=noise)], runs(2 * i + 1, 20, noise=noise)) for i in range(40)]
     assert sum(end.decision is Decision.SLOWER for end in ends) <= 2  # 3 of 40 at 1 %: less than once in 100
 

@@ -25,7 +25,7 @@ def row(layout: Layout, job: Job) -> PredictedLayout:
     return PredictedLayout(layout=layout, prediction=predict_one(layout, job))
 
 
-def test_what_runs_today_is_set_beside_the_best_if_both_can_run() -> None:
+def test_the_layout_in_use_is_compared_with_the_best_if_both_can_run() -> None:
     job = big_job()
     best = row(replace(TODAY, compiled=True), job)
     current = current_beside(TODAY, job, best=best, unchanged=None)
@@ -66,7 +66,7 @@ def with_memory(job: Job, memory_bytes: int) -> Job:
     return replace(job, cluster=replace(job.cluster, accelerator=accelerator))
 
 
-def test_what_is_missing_is_told_with_the_smallest_cluster_that_is_enough() -> None:
+def test_the_missing_memory_is_stated_with_the_smallest_sufficient_cluster() -> None:
     job = on_one_node()
     lacks = found(job, SearchSpace())
     peak_bytes = lacks.nearest.prediction.memory.total_bytes

@@ -290,7 +290,7 @@ def test_slack_gets_no_more_than_it_takes() -> None:
 BODY = '{"type":"gate.failed","said":"3,4 % ± 0,5 %"}'.encode()
 
 
-def test_what_we_sign_is_taken_by_a_receiver_unless_it_was_long_ago() -> None:
+def test_a_receiver_accepts_a_signed_message_unless_it_is_old() -> None:
     secret = new_secret()
     headers = signed_headers(secret, "an-1", time.time(), BODY)
     assert Webhook(secret).verify(BODY, headers)["type"] == "gate.failed"
@@ -325,7 +325,7 @@ def test_whatever_is_changed_on_the_way_is_refused_by_the_receiver(changed: str)
         "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
     ],
 )
-def test_what_is_no_key_is_refused_and_not_repeated(secret: str) -> None:
+def test_a_text_that_is_not_a_key_is_refused_and_not_repeated(secret: str) -> None:
     with pytest.raises(InvalidInput, match="must be whsec_ and 24 to 64 bytes") as raised:
         check_secret(secret)
     assert raised.value.value == "…"
@@ -406,7 +406,7 @@ def test_a_redirect_is_an_answer_and_leads_nowhere() -> None:
     assert (answer.status, answer.is_accepted, inner.received) == (302, False, [])
 
 
-def test_where_nobody_listens_the_next_address_is_tried_or_the_answer_says_so() -> None:
+def test_the_next_address_is_tried_if_nobody_listens() -> None:
     with receiver() as there:
         answer = posted(Poster(HOME, resolve=Names(["127.0.0.9", "127.0.0.1"])), f"http://x.test:{there.port}/")
     assert answer.is_accepted
@@ -449,7 +449,7 @@ def test_a_long_answer_is_not_read_to_its_end() -> None:
         assert posted(Poster(HOME), f"http://127.0.0.1:{there.port}/").is_accepted
 
 
-def test_what_a_receiver_inside_says_is_not_repeated() -> None:
+def test_answers_of_a_receiver_in_the_internal_network_are_not_shown() -> None:
     with receiver(status(500, b"root:x:0:0")) as there:
         answer = posted(Poster(HOME), f"http://127.0.0.1:{there.port}/")
     assert answer.detail == "HTTP 500 Internal Server Error"

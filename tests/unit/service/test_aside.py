@@ -129,7 +129,7 @@ def test_a_caller_who_computes_already_waits_for_one_who_does_not() -> None:
         eventually(lambda: here.turns.callers() == (("ada", "bob"), ("ada",)))
 
 
-def test_where_too_many_wait_the_caller_with_most_makes_room() -> None:
+def test_the_caller_with_most_waiting_computations_makes_room_in_a_full_queue() -> None:
     with crowd(1, max_waiting=4) as here:
         asked = [here.ask("ada") for _ in range(5)]
         here.ask("bob")
@@ -206,7 +206,7 @@ def test_an_answer_of_any_size_is_computed_in_another_process(pool: AsidePool) -
     assert pool.ask(says_much) == 1
 
 
-def test_what_a_caller_is_to_hear_is_raised_as_it_was_and_an_error_of_ours_stays_one(pool: AsidePool) -> None:
+def test_errors_for_the_caller_and_internal_errors_keep_their_types(pool: AsidePool) -> None:
     with pytest.raises(NotFound, match="no model 'x'; did you mean 'nearest'") as raised:
         pool.ask(refuses, name="x")
     assert (raised.value.key, raised.value.nearest) == ("x", "nearest")
@@ -230,14 +230,14 @@ def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_ans
     assert pool.ask(waits, 0.0) == 0.0
 
 
-def test_where_the_process_that_is_forked_is_killed_another_takes_its_place(pool: AsidePool) -> None:
+def test_a_new_fork_server_replaces_a_killed_one(pool: AsidePool) -> None:
     first = pool.ask(fork_of, 1)
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: psutil.Process(first).status() == psutil.STATUS_ZOMBIE)
     assert pool.ask(fork_of, 1) != first
 
 
-def test_what_takes_longer_than_it_may_is_ended_in_the_middle_of_c_code() -> None:
+def test_a_computation_over_its_time_limit_is_ended_inside_c_code() -> None:
     pool = pool_of(1, seconds=0.5)
     try:
         pool.ask(fork_of, 1)  # importing does not count
@@ -285,7 +285,7 @@ def test_more_than_may_wait_are_told_to_come_back() -> None:
         pool.close()
 
 
-def test_who_waits_longer_than_an_answer_may_take_is_told_to_come_back() -> None:
+def test_a_request_that_waits_too_long_is_told_to_retry() -> None:
     pool = pool_of(1, seconds=0.5)
     try:
         with ThreadPoolExecutor(3) as threads:

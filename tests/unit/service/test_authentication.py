@@ -123,13 +123,13 @@ def test_a_token_counts_until_it_expires(login: Login, tokens: Tokens, clock: Se
 
 
 @pytest.mark.parametrize("shown", ["", "at_", WRONG, "x" * 10_000, "nul\x00", "half a pair \udcff"])
-def test_what_is_no_token_lets_nobody_in_and_is_not_repeated(login: Login, shown: str) -> None:
+def test_a_text_that_is_not_a_token_is_refused_and_not_repeated(login: Login, shown: str) -> None:
     with pytest.raises(NotLetIn) as refused:
         login.caller(bearing(shown))
     assert len(str(refused.value)) < 100
 
 
-def test_what_shows_no_or_another_token_lets_nobody_in(login: Login, tokens: Tokens) -> None:
+def test_a_request_with_a_missing_or_wrong_token_is_refused(login: Login, tokens: Tokens) -> None:
     (one, _), (_, other) = tokens.add("ada", Scope.RUN), tokens.add("bob", Scope.ADMIN)
     parts = read_token(other)
     assert parts is not None
@@ -263,7 +263,7 @@ def test_tokens_work_beside_a_proxy_whose_own_bearer_is_none_of_ours(proxied: Lo
         *("at_id_" + 32 * "ß", "at_id_" + 32 * "x" + "\n", " at_id_" + 32 * "x", "at_" + 33 * "i" + "_" + 32 * "x"),
     ],
 )
-def test_what_has_another_form_is_no_token(text: str) -> None:
+def test_a_text_of_another_form_is_not_a_token(text: str) -> None:
     assert read_token(text) is None
 
 

@@ -43,7 +43,7 @@ def driver() -> StoreDriver:
     return StoreDriver(store=memory_store())
 
 
-def test_what_is_kept_is_what_is_stored_whatever_happens(driver: StoreDriver) -> None:
+def test_the_kept_copy_always_equals_the_stored_run(driver: StoreDriver) -> None:
     sweep = driver.sweep()
     kept = KeptTrials(driver.store)
 
@@ -91,7 +91,7 @@ def test_a_trial_that_changed_is_read_alone(driver: StoreDriver) -> None:
     assert store.singles == 1
 
 
-def test_what_is_worked_out_of_trials_is_worked_out_once_until_they_change(driver: StoreDriver) -> None:
+def test_results_from_trials_are_computed_once_until_the_trials_change(driver: StoreDriver) -> None:
     sweep = driver.sweep()
     kept = KeptTrials(driver.store)
     asked: list[int] = []

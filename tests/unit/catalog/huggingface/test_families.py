@@ -78,7 +78,7 @@ def test_a_shape_that_is_no_count_is_named(value: object) -> None:
         ("glm-4.7-flash", "mlp_layer_types", ["dense", "sparse", "dense"]),
     ],
 )
-def test_what_cannot_be_told_is_refused_by_its_key(name: str, field: str, value: object) -> None:
+def test_an_underivable_setting_is_refused_by_its_key(name: str, field: str, value: object) -> None:
     with pytest.raises(InvalidInput) as caught:
         read(name, **{field: value})
     assert caught.value.field == field
@@ -227,7 +227,7 @@ def test_layers_that_predict_further_tokens_are_said_to_be_left_out() -> None:
 
 
 @each("model", published(), ids=lambda model: model.name)
-def test_what_is_said_of_a_model_ends_without_a_full_stop(model: Published) -> None:
+def test_the_description_of_a_model_ends_without_a_full_stop(model: Published) -> None:
     assert not any(sentence.endswith(".") for sentence in from_config(model.config, "x").approximations)
 
 

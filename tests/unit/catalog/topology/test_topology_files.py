@@ -78,7 +78,7 @@ def test_nodes_that_were_dumped_into_one_file_are_described_by_the_first() -> No
         ),
     ],
 )
-def test_what_is_not_whole_is_refused_with_its_line(text: str, told: str) -> None:
+def test_an_incomplete_file_is_refused_with_its_line(text: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         read_nccl_xml(text)
 
@@ -126,7 +126,7 @@ def test_json_says_a_network_a_wiring_or_both() -> None:
         ),
     ],
 )
-def test_what_is_none_of_them_is_refused(text: str, told: str) -> None:
+def test_a_text_of_no_known_kind_is_refused(text: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         read_topology(text)
 

@@ -59,7 +59,7 @@ def test_a_timed_collective_takes_its_start_and_bytes_on_lines_between_and_beyon
     assert timed_s(1, 1e6, (2, 1e-3, 1e-9)) == 0.0
 
 
-def test_what_was_timed_counts_by_its_bytes_and_kind_and_without_lines_by_its_link() -> None:
+def test_measured_collectives_count_by_bytes_and_kind_and_others_by_their_link() -> None:
     cluster = cpu_cluster()
     link = replace(cluster.intra_node_link, measured=all_reduces((2, 1e-3, 1e-9)))
     group = group_of(np.array([2]), np.array([1]), replace(cluster, intra_node_link=link))

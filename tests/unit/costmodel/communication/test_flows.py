@@ -91,7 +91,7 @@ def test_a_ring_has_no_more_ports_than_on_the_node_where_it_has_fewest_ranks() -
 
 
 @pytest.mark.parametrize(("pxn", "size"), list(product((False, True), (32, 128, 256))))
-def test_what_other_rails_carry_is_relayed_by_nvlink_or_goes_over_the_spine(pxn: bool, size: int) -> None:
+def test_traffic_between_rails_uses_nvlink_or_the_spine(pxn: bool, size: int) -> None:
     cluster = h100_cluster(num_nodes=64, network=NETWORKS[1])
     wires, spread = Wires(cluster, pxn=pxn), Spread(size, 1)
     followed = slowest_s_per_byte(AxisTraffic(wires=wires, spread=spread).all_to_alls(), wires)

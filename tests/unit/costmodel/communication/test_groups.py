@@ -231,7 +231,7 @@ def groups(num_ranks: int, stride: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_what_leaves_the_fullest_part_around_rings_in_sends_or_in_shares_is_as_counted(size: int) -> None:
+def test_traffic_that_leaves_the_busiest_part_equals_a_direct_count(size: int) -> None:
     for (num_ranks, stride), found in zip(UNEVEN, windows(size).rings_out(), strict=True):
         left: Counter[int] = Counter()
         for group in groups(num_ranks, stride):

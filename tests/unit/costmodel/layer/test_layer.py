@@ -401,7 +401,7 @@ def test_layers_that_do_not_stay_on_the_device_are_copied_at_the_rate_of_the_hos
 
 
 @pytest.mark.parametrize("recompute", [Recompute.SELECTIVE, Recompute.FULL])
-def test_of_a_layer_that_recomputes_only_the_input_is_copied(recompute: Recompute) -> None:
+def test_only_the_input_of_a_recomputed_layer_is_offloaded(recompute: Recompute) -> None:
     out_s, _ = copies(replace(AWAY, recompute=recompute))
     assert out_s == pytest.approx(2 * 8192 * 8192 / (HOST_LINK_EFFICIENCY * 31.5e9), rel=1e-12)  # rounding
     assert out_s < copies(AWAY)[0]

@@ -193,7 +193,7 @@ def test_copies_of_the_scores_are_alive_in_the_backward_of_unfused_kernels(kerne
     assert two - none == pytest.approx(2 * scores * has_scores, rel=1e-9)  # rounding of sums a hundred times as large
 
 
-def test_what_recomputes_in_part_keeps_more_than_inputs_and_less_than_all() -> None:
+def test_partial_recomputation_keeps_more_than_inputs_and_less_than_everything() -> None:
     job = eight_gpus()
     kept = without_working_memory(Layout(recompute=Recompute.SELECTIVE), job)
     model = job.model

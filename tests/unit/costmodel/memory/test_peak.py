@@ -132,7 +132,7 @@ def test_the_optimizer_step_widens_what_it_steps_and_costs_nothing_else() -> Non
     assert fused < foreach <= fused + 4 * job.model.num_parameters
 
 
-def test_what_the_host_has_of_the_optimizer_is_not_on_the_device() -> None:
+def test_optimizer_states_on_the_host_are_not_on_the_device() -> None:
     whole, half = (of(Layout(optimizer_offload_percent=percent), big_job()) for percent in (0, 50))
     assert float(half.optimizer_bytes[0]) == float(whole.optimizer_bytes[0]) / 2
     assert float(half.gradients_bytes[0]) == float(whole.gradients_bytes[0])

@@ -284,7 +284,7 @@ def blocking_job() -> Job:
 
 
 @pytest.mark.parametrize("job", [big_job(), blocking_job()])
-def test_however_the_model_is_shared_a_rank_computes_and_saves_the_same(job: Job) -> None:
+def test_a_rank_computes_and_saves_the_same_with_every_way_to_share_the_model(job: Job) -> None:
     x = LayoutColumns.from_layouts(SHARDED)
     ranks = fullest_candidates(x, job)
     for table in (RankStep.of(x, job, ranks, ModelWork.of(x, job).for_layouts(x)), *rank_memories(x, job, ranks)):

@@ -157,7 +157,7 @@ def test_every_layout_that_is_written_is_taken(answers: list[list[str]]) -> None
     assert {name: said for name, said in refused.items() if any(said)} == {}
 
 
-def test_what_is_taken_is_what_an_export_says() -> None:
+def test_a_read_export_gives_the_same_settings() -> None:
     job, layout = next(_launches())
     arguments = export(job, layout, "megatron-lm").arguments
     assert {f"--{name.replace('_', '-')}" for name in ("num_layers", "hidden_size", "tensor_model_parallel_size")} <= {

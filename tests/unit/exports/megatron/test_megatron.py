@@ -176,7 +176,7 @@ def test_assignments_arguments_and_overrides_are_found_and_else_the_text_is_refu
         read("hello", "megatron-bridge")
 
 
-def test_of_several_functions_that_which_pretrains_counts_with_what_it_calls() -> None:
+def test_the_pretraining_function_of_a_module_counts_with_the_functions_that_it_calls() -> None:
     text = (
         "def helper():\n    x.a = 1\n    x.b = 1\n"
         "def sft():\n    x.a = 2\n    x.c = 2\n    x.d = 2\n    x.e = 2\n"

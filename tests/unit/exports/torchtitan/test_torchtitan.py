@@ -172,7 +172,7 @@ def test_values_that_torchtitan_refuses_are_refused_with_what_it_takes(setting: 
         ("training.steps = 2", "ignored"),
     ],
 )
-def test_what_a_layout_cannot_say_is_told(setting: str, kind: str) -> None:
+def test_settings_that_a_layout_cannot_express_are_noted(setting: str, kind: str) -> None:
     name = setting.partition(" = ")[0]
     assert {said.partition(" ")[0]: as_kind for said, as_kind in notes_of(setting, 1).items()}[name] == kind
 

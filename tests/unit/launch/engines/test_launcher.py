@@ -116,7 +116,7 @@ LOST_IT, CRASHED = "scripted lost the job: ", FailureKind.CRASH
         *("a port that somebody else has", "a full disk", "a full quota", "away", "away while it runs"),
     ],
 )
-def test_what_says_nothing_of_the_trial_is_told_from_what_does(
+def test_failures_of_infrastructure_are_told_from_failures_of_the_trial(
     tmp_path: Path,
     phases: tuple[JobStatus | Exception, ...],
     printed: Callable[[int], bytes],
@@ -292,7 +292,7 @@ def test_an_engine_that_is_not_ready_is_listed_with_its_reason_behind_those_that
         ("simulated", "flakey", "queue", "flaky"),
     ],
 )
-def test_what_is_not_registered_is_refused_with_the_nearest_that_is(
+def test_an_unregistered_name_is_refused_with_the_nearest_registered_one(
     tmp_path: Path, engine: str, queue: str, field: str, nearest: str | None
 ) -> None:
     registered = {"scripted": launcher(tmp_path, Scripted(RUNNING), queues=("cpu", "gpu")).registration}
@@ -301,7 +301,7 @@ def test_what_is_not_registered_is_refused_with_the_nearest_that_is(
     assert (refused.value.field, refused.value.nearest) == (field, nearest)
 
 
-def test_what_is_registered_may_be_named_with_and_without_a_queue(tmp_path: Path) -> None:
+def test_a_registered_engine_may_be_named_with_and_without_a_queue(tmp_path: Path) -> None:
     registered = {"scripted": launcher(tmp_path, Scripted(RUNNING), queues=("cpu", "gpu")).registration}
     for engine, queue in (("local", ""), ("simulated", "flaky"), ("scripted", ""), ("scripted", "gpu")):
         check_engine_named(cpu_cluster(engine=engine, queue=queue), registered)
@@ -348,7 +348,9 @@ def test_every_table_is_an_engine_with_what_all_have_and_what_its_kind_has(tmp_p
         ('[a]\nkind = "processes"\nfolder = ""', "a.folder"),
     ],
 )
-def test_what_breaks_a_rule_is_named_with_its_engine(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_illegal_registration_is_refused_with_the_name_of_its_engine(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         read(tmp_path, text)
     with pytest.raises(InvalidInput, match=r"nowhere\.toml"):

@@ -103,7 +103,7 @@ def test_everything_that_can_be_said_is_read(tmp_path: Path) -> None:
         (("\n]", "\n"), "AUTOTUNER_TRAINERS", "TOML", None),
     ],
 )
-def test_what_a_table_may_not_say_is_refused_with_file_trainer_key_and_rule(
+def test_an_illegal_trainer_table_is_refused_with_file_trainer_key_and_rule(
     tmp_path: Path, change: tuple[str, str], key: str, rule: str, nearest: object
 ) -> None:
     text = MINE.replace(*change) if change[0] in MINE else MINE + "]"

@@ -143,7 +143,7 @@ def test_ranks_tell_versions_and_nodes_the_rest_the_first_node_first() -> None:
     assert (facts["host"], facts["driver"], facts["nodes"]) == ("a", "580.82", "a,b")
 
 
-def test_what_is_no_object_of_strings_is_passed_over() -> None:
+def test_a_value_that_is_not_an_object_of_strings_is_skipped() -> None:
     torn = TrainerLine(line="{", at=0.0)
     found = taken(
         torn,

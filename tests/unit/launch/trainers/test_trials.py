@@ -51,7 +51,7 @@ def run(
 
 
 # ---------------------------------------------------------------- measured
-def test_what_is_measured_is_computed_as_for_our_own_trial(work_dir: Path) -> None:
+def test_a_trainers_measurement_is_computed_as_for_the_built_in_trial(work_dir: Path) -> None:
     watcher = Watcher()
     result = measured(run(work_dir, registered(), replace(SHORT, measured_steps=6, max_measured_steps=6), watcher))
     times_s = sorted(step.step_time_s for step in watcher.steps if not step.is_warmup)

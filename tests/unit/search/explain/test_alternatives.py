@@ -340,7 +340,7 @@ def test_a_layout_is_predicted_stage_by_stage_or_says_why_it_cannot_run_and_what
     assert present(answer.nearest).tensor_parallel_degree == 8
 
 
-def test_what_only_other_software_runs_is_predicted_and_said_to_be_untried() -> None:
+def test_options_of_other_software_are_predicted_and_marked_as_untried() -> None:
     answer = what_if(Layout.parse("fsdp64 mb1 flash nvfp4"), JOB)
     assert answer.legal is None  # this hardware has no nvfp4
     answer = what_if(Layout.parse("dp64 mb1 recompute-selective offload flash bf16"), JOB)

@@ -106,7 +106,7 @@ def test_a_change_says_what_shrinks_with_its_error_or_by_how_much_it_would_not_f
     assert excess == sorted(excess)
 
 
-def test_what_breaks_a_rule_is_listed_as_a_change_and_refused_as_a_layout_with_that_rule() -> None:
+def test_an_illegal_change_is_listed_and_refused_with_its_rule() -> None:
     refused = explain(LAYOUT, big_job()).illegal
     tensor = next(r for r in refused if said(r).startswith("tensor 8 → 16"))
     assert tensor.reason.message == "8 kv heads do not split over 16 tensor ranks"
@@ -230,7 +230,7 @@ def test_a_lossy_layout_keeps_its_details_and_sharding_nodes_exchange_lossily() 
     assert ways["demo"] == replace(HSDP, gradient_sync=GradientSync.DEMO)
 
 
-def test_what_does_not_fit_or_cannot_be_exchanged_wins_nothing() -> None:
+def test_an_exchange_that_does_not_fit_or_cannot_run_never_wins() -> None:
     small = replace(job(), cluster=h100_cluster(2, accelerator=h100(memory_bytes=9 * 10**9)))
     drawn = bandwidth_curve(HSDP, small)
     large = {way.name for way in drawn.ways if not way.fits}
@@ -298,9 +298,7 @@ def test_without_a_pipeline_a_step_takes_exactly_as_long_as_it_is_predicted_to(l
 
 
 @pytest.mark.parametrize(("schedule", "stages_per_rank"), SCHEDULES)
-def test_what_was_simulated_in_part_is_what_the_whole_would_be(
-    schedule: PipelineSchedule, stages_per_rank: int
-) -> None:
+def test_a_partial_simulation_equals_the_whole_one(schedule: PipelineSchedule, stages_per_rank: int) -> None:
     layout, count = scheduled(schedule, stages_per_rank), 48
     job = of_micro_batches(count)
     in_part = predicted_timeline(layout, job, most_actions=0).timeline
@@ -367,7 +365,7 @@ def test_a_legal_layout_whose_micro_batches_are_no_whole_rounds_has_a_timeline(c
 @pytest.mark.parametrize(
     "schedule", [PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE, PipelineSchedule.ZERO_BUBBLE]
 )
-def test_of_a_deep_pipeline_the_first_and_the_last_ranks_are_kept(schedule: PipelineSchedule) -> None:
+def test_a_picture_of_a_deep_pipeline_keeps_the_first_and_the_last_ranks(schedule: PipelineSchedule) -> None:
     deep = replace(
         PIPELINE,
         tensor_parallel_degree=2,

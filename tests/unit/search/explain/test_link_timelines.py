@@ -212,7 +212,7 @@ def test_data_parallel_ranks_are_those_that_the_other_degrees_leave(given: str, 
         ("dp64 mb1 reshard every2 rowwise flash bf16", "dp64 mb1 flash bf16"),
     ],
 )
-def test_what_means_nothing_beside_the_other_choices_is_gone(given: str, expected: str) -> None:
+def test_options_without_effect_are_removed(given: str, expected: str) -> None:
     assert str(arrange(Layout.parse(f"{given}".replace(" rowwise", "")), JOB)) == str(Layout.parse(expected))
 
 

@@ -230,7 +230,7 @@ def said_limit(part: str, layout: Layout, job: Job) -> str:
     return limit_in_words(limit_of(part, layout, job), layout)
 
 
-def test_what_is_computed_again_and_exchanged_is_told_by_its_way() -> None:
+def test_recomputation_and_exchanges_are_described_by_their_method() -> None:
     selective = replace(LAYOUT, recompute=Recompute.SELECTIVE)
     assert "all but matrix products runs again" in said_limit("recompute_s", selective, big_job())
     megatron = replace(big_job(), stack=Stack(selective_recompute=(RecomputePolicy.CORE_ATTN,)))

@@ -117,7 +117,7 @@ def test_candidates_begin_in_the_middle_of_their_ranges_and_go_on_with_the_soone
     assert sum(trial.candidate.optimizer.name is OptimizerName.ADAMW for trial in later) > len(later) / 2
 
 
-def test_whoever_takes_a_study_over_proposes_the_same_and_failures_teach_too() -> None:
+def test_a_new_worker_proposes_the_same_candidates_of_a_study_and_learns_from_failures() -> None:
     trials = after(12)
     assert propose(REQUEST, STARTS, trials) == propose(REQUEST, STARTS, trials)
     assert propose(REQUEST, STARTS, trials[:11]) == trials[11].candidate
@@ -149,7 +149,7 @@ def test_a_candidate_ends_that_is_dearer_than_another_or_above_the_median_of_fiv
 
 
 # ---------------------------------------------------------------- starts
-def test_what_cannot_be_tried_is_left_out_with_its_rule_and_an_empty_space_refused() -> None:
+def test_untriable_candidates_are_left_out_with_their_rule_and_an_empty_space_is_refused() -> None:
     space = OptimizerSpace(global_batch_sizes=(6, 16), data_parallel_degrees=(1, 2))
     starts = starts_of(study_request(space=space))
     legal = (Scale(global_batch_size=16, data_parallel_degree=1), Scale(global_batch_size=16, data_parallel_degree=2))

@@ -116,7 +116,7 @@ def test_the_layout_that_runs_today_is_left_where_that_is_worth_a_switch() -> No
     assert leaves.best.choices[0].switch_s == leaves.switch_s
 
 
-def test_what_cannot_be_planned_is_named() -> None:
+def test_an_impossible_plan_is_refused_with_its_field() -> None:
     phased = of(1e9)
     with pytest.raises(InvalidInput, match=f"of the cluster, {phased.job.cluster.world_size}, but it is 5"):
         PhasesQuestion(phased=phased, current=Layout(tensor_parallel_degree=5))

@@ -77,7 +77,7 @@ def test_times_prices_and_lists_are_read_with_their_units() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.2.3", "nan", "1e999", "2 trillion"])
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_a_text_that_is_not_an_amount_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="tokens"):
         read_amount("tokens", text)
 
@@ -109,7 +109,7 @@ def told(accelerator: str, noise: float = 1e-6) -> Told:
     return Told(accelerator=accelerator, rows=rows, noise=np.array([noise]))
 
 
-def test_what_is_measured_is_known_up_to_its_noise_and_the_rest_is_as_before() -> None:
+def test_a_measured_layout_is_known_up_to_its_noise_and_others_are_unchanged() -> None:
     after = belief(0.3, own=0.1).after(told("a"))
     # 1e-6 of noise and what a layout has for itself are left
     assert after.deviations == pytest.approx([0.1, np.hypot(0.3, 0.1)], rel=1e-4)

@@ -75,7 +75,7 @@ def test_differences_are_said_where_they_are_beyond_the_noise_from_the_fastest_o
     )
 
 
-def test_what_was_not_measured_stands_there_with_its_prediction_and_its_noise() -> None:
+def test_a_value_that_was_not_measured_is_shown_with_its_prediction_and_noise() -> None:
     known = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.0, value=1.0, relative_error=0.1)
     slower = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.1, value=1 / 1.1, relative_error=0.1)
     found = side_by_side([replace(contender(1.0), standing=known), replace(contender(1.1), standing=slower)])
@@ -230,7 +230,7 @@ def test_one_point_is_named_by_a_profile_the_knee_or_what_the_front_loses_withou
     assert [point.trial for point in of(MIDDLE, FAST).points if point.is_first] == [0]
 
 
-def test_what_is_behind_says_what_beats_it_unless_it_is_within_its_interval() -> None:
+def test_a_trial_behind_the_front_names_the_trial_that_beats_it_beyond_the_interval() -> None:
     (behind,) = of(FAST, MIDDLE, FRUGAL, WORSE).behind
     assert behind.by == 1
     assert [change.metric for change in behind.changes] == [*METRICS]

@@ -75,7 +75,7 @@ def test_the_fastest_is_the_answer_with_its_interval_its_memory_and_its_price() 
     assert found.best.price_per_million_tokens == pytest.approx(64 * 0.001 * 1000)  # 1,000 token/s on 64 of them
 
 
-def test_what_is_beaten_is_said_with_what_differs_and_without_a_trial_nothing_is() -> None:
+def test_the_answer_names_beaten_layouts_with_their_differences_and_is_empty_without_a_trial() -> None:
     found = of(ran(0, BASE, 1.0), ran(1, FULL, 1.3))
     (rival,) = found.rivals
     assert (rival.role, rival.rank, rival.trial, rival.layout) == (Role.NEXT, 2, 1, FULL)
@@ -289,7 +289,7 @@ def test_deaths_are_grouped_by_kind_and_by_what_was_said_but_for_numbers() -> No
     assert [len(group.trials) for group in failures(REQUEST, deaths)] == [2, 1]
 
 
-def test_what_a_group_shares_is_what_chance_would_not_give_it() -> None:
+def test_a_failure_group_shares_only_choices_that_chance_does_not_explain() -> None:
     large = [died(n, replace(BASE, micro_batch_size=8, recompute_every=1 + n)) for n in range(4)]
     small = [ran(10 + n, replace(BASE, recompute_every=1 + n), 1.0) for n in range(6)]
     (group,) = failures(REQUEST, [*large, *small])

@@ -133,7 +133,7 @@ def test_conditions_are_met_by_these_rows(text: str, met: str) -> None:
         ("tp=1 " * 31, r"must be 30 conditions or fewer"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_nearest_that_can(text: str, said: str) -> None:
+def test_an_unreadable_condition_is_refused_with_the_nearest_legal_one(text: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as refused:
         conditions_said(text)
     assert refused.value.field == "where"

@@ -256,7 +256,7 @@ def test_a_row_is_known_by_its_observations_up_to_their_noise() -> None:
     assert corrections[5] == pytest.approx(0.3, abs=1e-3)  # the prior pulls by noise^2 / variance
 
 
-def test_what_a_row_shows_carries_over_to_equal_parts_and_to_rows_that_are_alike() -> None:
+def test_an_observed_row_informs_rows_with_equal_parts_and_similar_rows() -> None:
     corrections, _ = observed(prior(residual_correlation=0.0), [0], [0.4])
     half = len(ROWS) // 2
     assert (corrections[1:half] > 0.3).all()  # 0.5^2 of a variance of 0.5^2 + 0.1^2 is the part's: 0.385

@@ -299,7 +299,7 @@ def test_the_best_of_earlier_sweeps_is_not_the_value_to_beat() -> None:
     assert proposal.expected_gain == float("inf")  # nothing was measured in this sweep
 
 
-def test_what_is_known_already_leaves_less_to_gain() -> None:
+def test_known_results_reduce_the_expected_improvement() -> None:
     known = sampler([ran(row, 1.0) for row in range(0, len(LAYOUTS), 3)])
     row = proposed(known)
     trial = create_trial(

@@ -103,7 +103,7 @@ def test_the_expected_gain_is_that_of_a_normal_log_time_below_the_best() -> None
     assert proposed(belief, evidence).expected_gain == pytest.approx(gain, rel=0.02)  # 200,000 samples
 
 
-def test_what_cannot_fit_is_not_proposed_however_fast_it_is() -> None:
+def test_a_layout_that_cannot_fit_is_not_proposed_even_if_it_is_fast() -> None:
     seconds, peaks = np.full(NUM_ROWS, 1.0), np.full(NUM_ROWS, 1e8)
     seconds[5], peaks[5] = 0.01, 2e9
     assert proposed(beliefs(step_time_s=seconds, peak_bytes=peaks)).row != 5
@@ -138,7 +138,7 @@ def test_mfu_counts_and_not_the_step_and_where_cost_counts_the_cheaper_of_equals
     assert {proposed(belief, cost_exponent=1.0).row for _ in range(5)} == {0}
 
 
-def test_of_a_large_table_the_best_row_is_found_wherever_it_is() -> None:
+def test_the_best_row_of_a_large_table_is_found_at_any_place() -> None:
     many = LAYOUTS.take(np.arange(40_000) % NUM_ROWS)
     seconds = np.random.default_rng(0).uniform(1.0, 2.0, len(many))
     seconds[31_234] = 0.8

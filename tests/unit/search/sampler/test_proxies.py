@@ -53,7 +53,7 @@ def measured(layout: Layout, num_nodes: int = 2) -> set[str]:
     return set(trial.measured_parts)
 
 
-def test_what_ranks_groups_and_pipelines_take_is_measured_unless_they_lie_otherwise() -> None:
+def test_times_of_rank_groups_are_measured_only_for_the_same_placement() -> None:
     assert {"matrix_s", "attention_s", "pointwise_s", "recompute_s"} <= measured(PIPELINE)
     found = measured(PIPELINE)
     assert {"tensor_communication_s", "bubble_s"} <= found
@@ -115,7 +115,7 @@ def test_a_trial_keeps_every_rule_and_as_many_micro_batches_on_its_part_of_the_c
         assert small.workload.num_micro_batches(trial.layout) == job.workload.num_micro_batches(layout)
 
 
-def test_what_a_pipeline_or_shards_would_share_goes_with_their_last_rank() -> None:
+def test_options_of_pipelines_and_shards_leave_with_their_last_rank() -> None:
     wide = replace(
         SMALLER_PIPELINE, tensor_parallel_degree=8, context_parallel_degree=2, data_parallel_replicate_degree=1
     )

@@ -302,7 +302,7 @@ def test_an_optimization_ends_when_less_is_left_to_gain_than_asked_for_or_all_wa
     assert len(study.trials) == len(LAYOUTS)
 
 
-def test_what_a_sampler_cannot_work_with_is_refused() -> None:
+def test_a_sampler_refuses_illegal_predictions_and_directions() -> None:
     proposer = sampler()
     with pytest.raises(InvalidInput, match="maximize"):
         optuna.create_study(direction="minimize", sampler=proposer).ask(proposer.distributions)

@@ -45,7 +45,7 @@ def died(kind: FailureKind) -> Trial:
     return trial(INCUMBENT, state=TrialState.FAILED, failure=failure(kind))
 
 
-def test_what_is_measured_is_the_given_layout_alone_or_the_best_of_the_space() -> None:
+def test_a_gate_measures_the_given_layout_or_the_best_of_the_space() -> None:
     sweep = gate_sweep(gate_request(), baseline())
     assert sweep.challenge is not None
     assert (sweep.challenge.incumbent, sweep.challenge.searches) == (INCUMBENT, False)
@@ -76,7 +76,7 @@ def test_a_rate_passes_fails_or_is_undecided_with_its_numbers() -> None:
 
 
 @pytest.mark.parametrize("state", [RunState.CANCELLED, RunState.FAILED])
-def test_what_was_decided_stands_however_the_sweep_ended(state: RunState) -> None:
+def test_a_decision_stands_after_any_end_of_the_sweep(state: RunState) -> None:
     assert result(SLOWER, state).outcome is MfuGateOutcome.FAILED
 
 
@@ -109,7 +109,7 @@ def test_a_death_that_the_layout_caused_fails_and_another_says_nothing(
     assert "it died" in gate_verdict(gate().request, found, ended())
 
 
-def test_what_ended_the_sweep_is_told_and_a_gate_that_runs_has_not_passed() -> None:
+def test_the_reason_for_the_end_of_a_sweep_is_stated_and_a_running_gate_has_not_passed() -> None:
     died_at_once = ChallengeFindings(measured=INCUMBENT, death="the trial failed (oom)")
     assert result(died_at_once, RunState.FAILED, dies=FailureKind.OOM).outcome is MfuGateOutcome.FAILED
     assert result(ChallengeFindings(), of=gate(layout=None)).outcome is MfuGateOutcome.COULD_NOT_RUN

@@ -262,7 +262,7 @@ def test_a_first_run_without_an_incumbent_names_the_best_that_it_found() -> None
     assert f"{INCUMBENT}, the best layout that the search found, reaches 1 ktoken/s" in said(found, sweep)
 
 
-def test_what_the_noise_hides_is_said_and_not_called_unchanged_if_it_looks_slower() -> None:
+def test_a_possible_slowdown_within_the_noise_is_not_called_unchanged() -> None:
     hidden = findings(against_baseline=comparison(Decision.UNDECIDED, -0.002, noise=0.05))
     assert outcome(hidden).verdict is Verdict.UNCHANGED
     undecided = said(hidden, test=SequentialTest(loss=0.06))

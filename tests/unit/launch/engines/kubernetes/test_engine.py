@@ -229,7 +229,7 @@ def test_a_job_that_is_cancelled_is_gone_with_its_service(held: Held) -> None:
     assert engine.look(handle).phase is EngineJobPhase.ENDED
 
 
-def test_what_the_cluster_does_not_know_is_lost_and_cancelled_at_once(held: Held) -> None:
+def test_a_job_that_the_cluster_does_not_know_is_lost_and_cancelled_at_once(held: Held) -> None:
     assert held.engine().look("Job/t-9").phase is EngineJobPhase.LOST
     assert held.engine().cancel("Job/t-9")
 
@@ -302,7 +302,7 @@ def test_the_check_names_a_local_queue_that_kueue_does_not_have(held: Held) -> N
     assert "no permission to list localqueues" in engine.check(("reserch",))
 
 
-def test_what_the_cluster_of_these_tests_serves_is_what_kubernetes_would(held: Held) -> None:
+def test_the_fake_cluster_answers_like_kubernetes(held: Held) -> None:
     """By the client's models, which refuse fields that they do not know."""
     engine = held.engine()
     handle = engine.submit(order("import sys; sys.exit(3)", num_nodes=2))

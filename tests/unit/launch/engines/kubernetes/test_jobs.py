@@ -103,7 +103,7 @@ Lists = tuple[list[dict[str, Any]], list[dict[str, Any]]]
         *("somebody deleted the Job", "and its pods first", "over and tidied up"),
     ],
 )
-def test_what_was_seen_before_is_remembered_when_objects_are_gone(lists: list[Lists], phases: list[str]) -> None:
+def test_earlier_warnings_are_remembered_after_their_objects_are_gone(lists: list[Lists], phases: list[str]) -> None:
     jobs, found = running(), []
     for seen in lists:
         jobs.listed(*seen)

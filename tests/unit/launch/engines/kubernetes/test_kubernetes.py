@@ -104,7 +104,7 @@ def test_an_operator_describes_pods_in_kubernetes_own_words(tmp_path: Path) -> N
         ("container = {volumeMounts = [{name = 'data'}]}", "container.volumeMounts.0.mountPath"),
     ],
 )
-def test_what_no_pod_can_be_and_a_cluster_that_nothing_describes_are_refused_when_the_engine_is_made(
+def test_an_illegal_pod_template_and_a_missing_cluster_are_refused_when_the_engine_is_made(
     tmp_path: Path, line: str, told: str
 ) -> None:
     assert told in refusal(tmp_path, line)
@@ -175,7 +175,7 @@ def whole(server: Server, last_words: Callable[[bytes], bytes] = lambda printed:
         log.stop()
 
 
-def test_what_was_printed_is_served_from_any_byte_on() -> None:
+def test_printed_output_is_served_from_any_byte_on() -> None:
     log = PodLog(Server(Answer(LINES)).follow, lambda: True, lambda printed: b"")
     log.wait(AGES_S)
     assert log.read(0) == PRINTED

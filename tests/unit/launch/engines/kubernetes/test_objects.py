@@ -77,7 +77,7 @@ def test_pods_of_several_nodes_wait_for_each_other_before_a_node_starts() -> Non
     assert "initContainers" not in pod_of(alone)
 
 
-def test_what_the_operator_says_of_pods_is_joined_with_what_the_engine_does() -> None:
+def test_the_operators_pod_settings_are_merged_with_the_engines() -> None:
     settings = replace(
         SETTINGS,
         shared_memory="16Gi",

@@ -46,7 +46,7 @@ def test_lines_that_are_unfinished_cut_off_or_not_of_this_job_say_nothing() -> N
     assert unfinished.status == JobStatus(phase=EngineJobPhase.QUEUED, detail="no room")
 
 
-def test_what_nodes_print_is_put_together_byte_by_byte_however_it_was_cut() -> None:
+def test_output_of_nodes_is_joined_byte_by_byte_from_any_pieces() -> None:
     log, printed = JobLog("5f3c"), '#autotuner {"text": "größer"}\n'.encode()
     whole = "".join(line(node=1, text=printed[at : at + 3].decode("latin-1")) for at in range(0, len(printed), 3))
     for length in range(0, len(whole) + 1, 7):
@@ -89,7 +89,7 @@ def test_a_check_names_the_version_the_address_and_a_queue_that_has_no_resources
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_does_not_answer_as_ray_does_is_unavailable(
+def test_a_server_that_does_not_answer_like_ray_is_unavailable(
     ray: ScriptedRay, failure: httpx.Response | Exception, said: str
 ) -> None:
     ray.failing[VERSION] = failure
@@ -145,7 +145,7 @@ def test_a_state_that_ray_may_get_some_day_is_no_answer_and_only_jobs_that_wait_
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_meant_is_refused_by_name(said: dict[str, Any], field: str) -> None:
+def test_a_meaningless_value_is_refused_by_name(said: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         RaySettings(**{"address": "http://head:8265", **said})
     assert refused.value.field == field

@@ -38,7 +38,7 @@ def commands() -> SlurmCommands:
     return SlurmCommands(timeout_s=20.0, slurm_conf="/etc/here/slurm.conf")
 
 
-def test_what_a_command_printed_or_the_words_or_code_of_its_error_come_back(commands: SlurmCommands) -> None:
+def test_a_command_returns_its_output_or_the_text_or_code_of_its_error(commands: SlurmCommands) -> None:
     assert commands("echo", "$HOME; rm -rf /") == "$HOME; rm -rf /\n"
     with pytest.raises(CommandFailed, match="sh: sbatch: error: invalid partition specified: nowhere"):
         commands("sh", "-c", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
@@ -95,7 +95,7 @@ def test_a_controller_that_is_away_or_full_may_answer_later(commands: SlurmComma
         ({"command_timeout_s": 0.0}, "command_timeout_s"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(said: dict[str, Any], field: str) -> None:
+def test_a_meaningless_value_is_refused_by_name(said: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         SlurmSettings(**{"shared": "/shared"} | said)
     assert raised.value.field == field
@@ -357,7 +357,7 @@ def test_a_job_that_was_about_to_be_submitted_and_was_not_is_submitted_again(
     assert made.submit(order()) == f"41:{NAME}"
 
 
-def test_of_two_jobs_of_a_name_the_one_that_started_is_followed(job: Submitted) -> None:
+def test_the_started_job_of_two_with_one_name_is_followed(job: Submitted) -> None:
     job.slurm.list_as(41, "COMPLETED")
     job.slurm.list_as(99, "RUNNING", nodes="n[1-2]")
     (job.folder / "claim").write_text("99\n")
@@ -365,7 +365,7 @@ def test_of_two_jobs_of_a_name_the_one_that_started_is_followed(job: Submitted) 
     assert job.engine.find(NAME) == f"99:{NAME}"
 
 
-def test_what_sbatch_refuses_is_refused_in_its_words_and_leaves_nothing(
+def test_a_job_that_sbatch_refuses_is_refused_with_its_message_and_leaves_nothing(
     tmp_path: Path, slurm: ScriptedSlurm, made: SlurmEngine
 ) -> None:
     slurm.failing["sbatch"] = CommandFailed("sbatch: error: invalid partition specified: lrage")
@@ -515,7 +515,7 @@ def test_many_who_ask_at_once_are_answered_by_one_squeue_though_the_controller_i
 
 
 # ------------------------------------------------------------------ read, cancel, forget, check
-def test_what_a_node_printed_is_read_from_a_byte_on(job: Submitted) -> None:
+def test_output_of_a_node_is_read_from_a_given_byte_on(job: Submitted) -> None:
     assert job.engine.read(job.handle, 1, 0) == b""
     (job.folder / "node-1.out").write_bytes(b"one\ntwo\n")
     assert [job.engine.read(job.handle, node_rank, 4) for node_rank in (1, 0)] == [b"two\n", b""]

@@ -121,7 +121,7 @@ def test_a_line_of_anything_else_says_nothing(name: str, line: str) -> None:
         ("megatron-lm", " iteration 1/1 | elapsed time per iteration (ms): 1e999 | lm loss: inf |"),
     ],
 )
-def test_of_figures_that_are_none_no_step_has_a_time(name: str, line: str) -> None:
+def test_a_table_without_figures_has_no_step_time(name: str, line: str) -> None:
     step = READERS[name](spec()).read(line)
     assert step is None or (isinstance(step, ReportedStep) and step.step_time_s is None)
 
