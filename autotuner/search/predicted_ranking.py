@@ -19,6 +19,7 @@ from autotuner.core.rules.legality import RULES
 from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
+from autotuner.costmodel.predict import predict_peaks
 from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
 from autotuner.costmodel.shared.table import row
@@ -36,8 +37,8 @@ class ComparedBy:
     trace: FaultTrace | None = None
     """Injected faults of the links; None: there are none."""
 
-    def judged(self, x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
-        """Return two columns: each layout's value by the objective (higher is better), and its peak memory in bytes.
+    def values(self, x: LayoutColumns, job: Job) -> Floats:
+        """Return each layout's value by the objective. Higher is better.
 
         If the objective is speed, the value is the MFU, which takes the least computation to predict.
 
@@ -46,13 +47,12 @@ class ComparedBy:
             job: The job.
         """
         if self.objective.is_speed:
-            totals = totals_under(x, job, self.trace)
-            return totals.mfu, totals.peak_bytes
+            return totals_under(x, job, self.trace).mfu
         predicted = predict_under(x, job, self.trace)
         footprints = predicted_footprints(x, job, predicted)
         healthy_s, robust_s = predicted.step_time.total_s, predicted.robust_step_s
         worth = worth_per_step(self.objective, job, footprints, len(x))
-        return worth / (healthy_s if robust_s is None else robust_s), predicted.memory.total_bytes
+        return worth / (healthy_s if robust_s is None else robust_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,28 +144,31 @@ def best_predicted(
         SpaceTooLarge: More than ``most`` candidate layouts would have to be checked.
     """
     compared_by = compared_by or ComparedBy()
-    trace = compared_by.trace
+    trace, memory_bytes = compared_by.trace, float(job.cluster.accelerator.memory_bytes)
     best, unchanged, nearest = _Leaders.none(limit), _Leaders.none(1), _Leaders.none(1)
     num_legal, num_fitting = 0, 0
     for chunk in legal_chunks(at_worst(job, trace), space, rules, most):
-        value, peak_bytes = compared_by.judged(chunk, job)
-        fitting = np.flatnonzero(peak_bytes <= job.cluster.accelerator.memory_bytes)
-        num_legal, num_fitting = num_legal + len(chunk), num_fitting + len(fitting)
-        value = value * fit_probability(peak_bytes, float(job.cluster.accelerator.memory_bytes))
-        best = best.beside(chunk, fitting, value, peak_bytes)
-        unchanged = unchanged.beside(chunk, fitting[_keeps_mathematics(chunk)[fitting]], value, peak_bytes)
+        peak_bytes = predict_peaks(chunk, job)
+        fits = peak_bytes <= memory_bytes
+        num_legal, num_fitting = num_legal + len(chunk), num_fitting + int(fits.sum())
         if not num_fitting:
-            nearest = nearest.beside(chunk, np.arange(len(chunk)), -peak_bytes, peak_bytes)
-    rows = best.predicted(job, trace)
+            nearest = nearest.beside(chunk, -peak_bytes, peak_bytes)
+        fitting, peak_bytes = chunk.take(fits), peak_bytes[fits]  # the others need no time
+        value = compared_by.values(fitting, job) * fit_probability(peak_bytes, memory_bytes)
+        best = best.beside(fitting, value, peak_bytes)
+        plain = _keeps_mathematics(fitting)
+        unchanged = unchanged.beside(fitting.take(plain), value[plain], peak_bytes[plain])
+    other = unchanged if num_fitting else nearest
+    found = _predicted(concatenate((best.layouts, other.layouts)), job, trace)
+    rows, others = found[: len(best.layouts)], found[len(best.layouts) :]
+    is_plain = any(row.layout.is_equivalent for row in rows)
     return BestLayouts(
         num_legal=num_legal,
         num_fitting=num_fitting,
         caveats=caveats(job, best.layouts),
         rows=rows,
-        unchanged=None
-        if any(row.layout.is_equivalent for row in rows)
-        else next(iter(unchanged.predicted(job, trace)), None),
-        nearest=None if num_fitting else next(iter(nearest.predicted(job, trace)), None),
+        unchanged=others[0] if others and num_fitting and not is_plain else None,
+        nearest=others[0] if others and not num_fitting else None,
     )
 
 
@@ -186,9 +189,9 @@ class _Leaders:
         empty = np.empty(0)
         return cls(limit=limit, layouts=LayoutColumns.from_layouts([]), value=empty, peak_bytes=empty)
 
-    def beside(self, layouts: LayoutColumns, rows: Integers, value: Floats, peak_bytes: Floats) -> _Leaders:
-        """Return the best of these layouts and of some rows of another table."""
-        rows = _highest(rows, value, self.limit)
+    def beside(self, layouts: LayoutColumns, value: Floats, peak_bytes: Floats) -> _Leaders:
+        """Return the best of these layouts and of another table."""
+        rows = _highest(value, self.limit)
         value, peak_bytes = np.append(self.value, value[rows]), np.append(self.peak_bytes, peak_bytes[rows])
         order = np.lexsort((peak_bytes, -value))[: self.limit]
         return _Leaders(
@@ -198,16 +201,15 @@ class _Leaders:
             peak_bytes=peak_bytes[order],
         )
 
-    def predicted(self, job: Job, trace: FaultTrace | None) -> tuple[PredictedLayout, ...]:
-        """Return each layout with its complete prediction and its resource cost."""
-        predictions = predict_under(self.layouts, job, trace)
-        footprints = predicted_footprints(self.layouts, job, predictions)
-        return tuple(
-            PredictedLayout(
-                layout=self.layouts.row(index), prediction=row(predictions, index), footprint=footprints.row(index)
-            )
-            for index in range(len(self.layouts))
-        )
+
+def _predicted(layouts: LayoutColumns, job: Job, trace: FaultTrace | None) -> tuple[PredictedLayout, ...]:
+    """Return each layout with its complete prediction and its resource cost."""
+    predictions = predict_under(layouts, job, trace)
+    footprints = predicted_footprints(layouts, job, predictions)
+    return tuple(
+        PredictedLayout(layout=layouts.row(index), prediction=row(predictions, index), footprint=footprints.row(index))
+        for index in range(len(layouts))
+    )
 
 
 def _keeps_mathematics(x: LayoutColumns) -> Booleans:
@@ -216,13 +218,11 @@ def _keeps_mathematics(x: LayoutColumns) -> Booleans:
     return keeps
 
 
-def _highest(rows: Integers, value: Floats, limit: int) -> Integers:
+def _highest(value: Floats, limit: int) -> Integers:
     """Return the rows with the highest values, in order.
 
     All rows with the value of the last one are included, because any of them may be ranked.
     """
-    if len(rows) <= max(1, limit):
-        return rows
-    lowest = np.partition(value[rows], -max(1, limit))[-max(1, limit)]
-    highest: Integers = rows[value[rows] >= lowest]
-    return highest
+    if len(value) <= max(1, limit):
+        return np.arange(len(value))
+    return np.flatnonzero(value >= np.partition(value, -max(1, limit))[-max(1, limit)])

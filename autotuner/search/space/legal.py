@@ -1,16 +1,16 @@
 """Legal layouts: every legal layout of a job, as columns.
 
-Two small tables are combined: the *degrees* (the split of the ranks, made by Python loops over a few thousand
-combinations) and the *choices* (the other options, which any split may have). A rule of ``legality`` whose field is a
-degree is applied to the degrees alone; a rule that reads no degree is applied to the choices alone. Both happen before
-the tables are combined, so that the large table has few illegal rows. Splits and named values are counted while they
-are made, so that requests beyond the limits are refused before they use time or memory.
+Two small tables are combined: the *degrees* (the splits of the ranks) and the *choices* (the other options, which any
+split may have). A rule of ``legality`` whose field is a degree is applied to the degrees alone; a rule that reads no
+degree is applied to the choices alone. Both happen before the tables are combined, so that the large table has few
+illegal rows. Splits and named values are counted before they are made, so that requests beyond the limits are refused
+before they use time or memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from itertools import product
 from math import gcd, prod
 from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
@@ -58,6 +58,9 @@ class SpaceTooLarge(InvalidInput):
 _Pipeline = tuple[PipelineSchedule, int, int, int]
 """Schedule, stages per rank, and the numbers of layers by which the first and the last stage have fewer."""
 
+_Axis = Sequence[tuple[int, ...]]
+"""Values of some fields of a split that change together."""
+
 
 def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
     """Return all candidate splits of the ranks and the batch: degrees, micro-batch size and pipeline schedule.
@@ -68,15 +71,33 @@ def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
         SpaceTooLarge: There are more than ``MAX_SPLITS`` splits, or an option has more than ``MAX_VALUES`` values.
     """
     _require_few_values(space)
-    found = list(islice(_splits(job, space), MAX_SPLITS + 1))
-    if len(found) > MAX_SPLITS:
-        named = ", ".join(f"{len(_named(space, name))} of {name}" for name in SPLIT_FIELDS[1:] if space.values(name))
-        rule = f"these values ({named}) allow too many ways to split {job.cluster.world_size} ranks"
-        raise SpaceTooLarge("space", f"more than {MAX_SPLITS}", f"{rule}; name fewer values", MAX_SPLITS)
-    rows = list(dict.fromkeys(found))
-    columns = {name: [getattr(_DEFAULT, name)] * len(rows) for name in OPTIONS if name not in SPLIT_FIELDS}
-    columns |= {name: [row[index] for row in rows] for index, name in enumerate(SPLIT_FIELDS)}
-    return LayoutColumns.from_values(columns)
+    blocks, num_splits = [], 0
+    for axes in _splits(job, space):
+        num_splits += prod(map(len, axes))
+        if num_splits > MAX_SPLITS:
+            named = ", ".join(
+                f"{len(_named(space, name))} of {name}" for name in SPLIT_FIELDS[1:] if space.values(name)
+            )
+            rule = f"these values ({named}) allow too many ways to split {job.cluster.world_size} ranks"
+            raise SpaceTooLarge("space", f"more than {MAX_SPLITS}", f"{rule}; name fewer values", MAX_SPLITS)
+        blocks.append(_product(axes))
+    columns = {name: np.full(num_splits, getattr(_DEFAULT, name)) for name in OPTIONS if name not in SPLIT_FIELDS}
+    return LayoutColumns.from_values(columns | dict(zip(_SPLIT_COLUMNS, np.concatenate(blocks, axis=1), strict=True)))
+
+
+_SPLIT_COLUMNS = (
+    *("data_parallel_replicate_degree", "data_parallel_shard_degree", "tensor_parallel_degree"),
+    *("context_parallel_degree", "expert_parallel_degree", "pipeline_parallel_degree"),
+    *_PIPELINE_AXES,
+    "micro_batch_size",
+)
+"""Fields of a split in the order in which ``_splits`` yields them."""
+
+
+def _product(axes: Sequence[_Axis]) -> npt.NDArray[np.int64]:
+    """Return every combination of the axes, the last of which changes fastest, as an array (fields, combinations)."""
+    rows = np.indices([len(axis) for axis in axes]).reshape(len(axes), -1)
+    return np.hstack([np.array(axis)[row] for axis, row in zip(axes, rows, strict=True)]).T
 
 
 def _require_few_values(space: SearchSpace) -> None:
@@ -90,8 +111,8 @@ def _require_few_values(space: SearchSpace) -> None:
         raise SpaceTooLarge("space", pipelines, rule, _MAX_PIPELINES)
 
 
-def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
-    """Yield one tuple per candidate split, with values in the order of ``SPLIT_FIELDS``."""
+def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[_Axis, ...]]:
+    """Yield axes whose products are the candidate splits, with their fields in the order of ``_SPLIT_COLUMNS``."""
     world_size = job.cluster.world_size
     num_experts = job.model.experts.num_experts if job.model.experts else 1
     experts = space.values("expert_parallel_degree") or divisors(num_experts)
@@ -104,8 +125,12 @@ def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[int, ...]]:
         shards = space.values("data_parallel_shard_degree") or sorted({1, inside_node, data})
         if pipeline not in pipelines:
             pipelines[pipeline] = tuple(_pipelines(pipeline, job, space))
-        for shard, expert, (schedule, virtual, *less), batch in product(shards, experts, pipelines[pipeline], batches):
-            yield max(1, data // shard), shard, tensor, context, expert, pipeline, virtual, batch, schedule, *less
+        yield (
+            [(max(1, data // shard), shard, tensor, context) for shard in shards],
+            [(expert, pipeline) for expert in experts],
+            pipelines[pipeline],
+            [(batch,) for batch in batches],
+        )
 
 
 def _model_splits(world_size: int, space: SearchSpace) -> Iterator[tuple[int, int, int]]:

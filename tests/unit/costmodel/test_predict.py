@@ -18,7 +18,7 @@ from autotuner.core.link import Link
 from autotuner.core.model import TransformerSpec
 from autotuner.core.prediction import StepTime
 from autotuner.core.workload import LengthDistribution, Workload
-from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_totals
+from autotuner.costmodel.predict import CHUNK, predict, predict_one, predict_peaks, predict_totals
 from autotuner.costmodel.shared.table import row
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import big_job, cpu_layout, h100_cluster, present, tiny_job
@@ -197,6 +197,7 @@ def test_totals_and_rows_of_a_table_are_those_of_whole_predictions_in_order() ->
     whole, totals = predict(layouts, big_job()), predict_totals(layouts, big_job())
     assert totals.mfu.tolist() == whole.mfu.tolist()
     assert totals.peak_bytes.tolist() == whole.memory.total_bytes.tolist()
+    assert predict_peaks(layouts, big_job()).tolist() == whole.memory.total_bytes.tolist()
     waiting = on(big_job(), tensor_wait_s=1e-3, kernel_launch_s=0.0)
     crossing_or_not = [FLAT, GOOD, replace(FLAT, micro_batch_size=2), replace(GOOD, micro_batch_size=2)]
     for case, rows in ((waiting, crossing_or_not), (job(wikipedia()), LAYOUTS)):

@@ -15,7 +15,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.rules.legality import reasons
 from autotuner.core.workload import Workload
 from autotuner.costmodel.details import stage_memory
-from autotuner.costmodel.predict import predict, predict_one, predict_totals
+from autotuner.costmodel.predict import predict, predict_one, predict_peaks, predict_totals
 from autotuner.costmodel.shared.table import columns_of, row
 from autotuner.costmodel.step.sends import Hops, StagePasses
 from autotuner.costmodel.step.unequal_links import simulated_numbers, simulated_s
@@ -239,6 +239,7 @@ def test_totals_and_single_predictions_are_those_of_the_table() -> None:
     table = predict(TABLE, job)
     assert np.array_equal(predict_totals(TABLE, job).mfu, table.mfu)
     assert np.array_equal(predict_totals(TABLE, job).peak_bytes, table.memory.total_bytes)
+    assert np.array_equal(predict_peaks(TABLE, job), table.memory.total_bytes)
     for index, layout in enumerate(EVERY):
         alone, beside = predict_one(layout, job), row(table, index)
         for part in fields(alone.step_time):
