@@ -1,8 +1,8 @@
 """Choose how a model is trained: predict every legal layout, measure a few, and rank all of them by MFU.
 
-``autotuner.predict``, ``explain``, ``export``, ``import_script``, ``plan``, ``sweep``, ``backtest`` and ``support``
-answer in one call; ``autotuner.connect`` asks a service instead. They are loaded when they are first used, since ranks
-of a trial import this package.
+``autotuner.predict``, ``explain``, ``export``, ``import_script``, ``plan``, ``sweep``, ``track``, ``backtest`` and
+``support`` answer in one call; ``autotuner.connect`` asks a service instead. They are loaded when they are first used,
+since ranks of a trial import this package.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autotuner.client import backtest, connect, explain, export, import_script, plan, predict, support, sweep
+    from autotuner.client import backtest, connect, explain, export, import_script, plan, predict, support, sweep, track
 
-__all__ = ["backtest", "connect", "explain", "export", "import_script", "plan", "predict", "support", "sweep"]
+__all__ = ["backtest", "connect", "explain", "export", "import_script", "plan", "predict", "support", "sweep", "track"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,14 +7,15 @@ Each function takes the fields of its REST body by name, and the argument of its
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autotuner.catalog import named  # noqa: F401  # the names and short forms that requests may have
 from autotuner.core import documents
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.requests import ExplanationRequest, ExportRequest, ImportRequest, PredictionRequest
 from autotuner.extras import installing
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from autotuner.search.predicted_ranking import PredictedLayout
     from autotuner.search.results.reached import RankedTrial
     from autotuner.search.support import Support
+    from autotuner.tracking import Tracked
 
 T = TypeVar("T")
 
@@ -350,6 +352,7 @@ class Client:
         *,
         global_batch_size: int,
         seq_len: int,
+        track: Sequence[str] = (),
         **more: object,
     ) -> Ranking:
         """Run trials of the most promising layouts of a job, and return the ranking when the sweep has ended.
@@ -361,17 +364,44 @@ class Client:
             cluster: As for ``predict``; ``local`` is this machine.
             global_batch_size: Sequences of one optimizer step, whole job.
             seq_len: Tokens of a sequence.
+            track: Trackers that get each trial as a run when it ends, as for ``track``.
             **more: Other fields of ``SweepCreate``, such as ``budget={"num_trials": 8}``.
         """
         from autotuner.connections import connect, whole
         from autotuner.core.sweep_requests import SweepCreate
         from autotuner.report.sweep_standing import sweep_report
+        from autotuner.trackers import Target
+        from autotuner.tracking import tracked
 
         request = _read(SweepCreate, _job(model, cluster, global_batch_size, seq_len) | more)
+        trackers = [Target.read(text, "track").open() for text in track]
         with connect(self._url, num_workers=1, token=self._token) as service:
-            ended = service.wait(service.create_sweep(request).id)
+            sweep_id = service.create_sweep(request).id
+            with tracked(service, sweep_id, trackers, _warn):
+                ended = service.wait(sweep_id)
             ranked = [one for one in whole(service.rank_sweep, ended.id) if one.rank is not None]
             return Ranking(ranked, sweep_report(ended, whole(service.list_trials, ended.id), time.time()))
+
+    def track(self, sweep_id: str, to: str) -> Tracked:
+        """Send the trials of a sweep to MLflow or Weights & Biases as they end, and return where the runs are.
+
+        Each trial becomes a run, and the sweep becomes one with the ranking. A second call sends only what is new.
+
+        Args:
+            sweep_id: The id of the sweep.
+            to: ``mlflow:URI``, such as ``mlflow:http://localhost:5000``, or ``wandb:PROJECT``.
+
+        Raises:
+            InvalidInput: ``to`` names no tracker.
+            TrackerUnavailable: The tracker does not answer.
+        """
+        from autotuner.connections import connect
+        from autotuner.trackers import Target
+        from autotuner.tracking import track
+
+        tracker = Target.read(to, "to").open()
+        with connect(self._url, token=self._token) as service:
+            return track(service, sweep_id, tracker, _warn)
 
     def backtest(self, table: str | Path, *, calibrate: int = 0, seeds: int = 20) -> Answer[BacktestReport]:
         """Predict runs that were already measured, and return the errors of the predictions.
@@ -443,7 +473,7 @@ def connect(url: str, token: str | None = None) -> Client:
 
 _HERE = Client()
 predict, explain, export, import_script = _HERE.predict, _HERE.explain, _HERE.export, _HERE.import_script
-plan, sweep, backtest, support = _HERE.plan, _HERE.sweep, _HERE.backtest, _HERE.support
+plan, sweep, track, backtest, support = _HERE.plan, _HERE.sweep, _HERE.track, _HERE.backtest, _HERE.support
 
 
 # ---------------------------------------------------------------- documents and frames
@@ -455,6 +485,12 @@ def _job(model: object, cluster: object, global_batch_size: int, seq_len: int) -
 def _read(cls: type[T], given: Mapping[str, object]) -> T:
     """Return the request that the given fields describe; a field may be a value, JSON or words."""
     return documents.read(cls, documents.write(given))
+
+
+def _warn(heard: object) -> None:
+    """Warn of an error of a tracker, which does not stop a sweep."""
+    if isinstance(heard, AutotunerError):
+        warnings.warn(str(heard), stacklevel=2)
 
 
 def _plain_options(layout: Layout) -> dict[str, Any]:

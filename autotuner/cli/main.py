@@ -38,6 +38,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "front": "sweeps",
         "rules": "questions",
         "study": "sweeps",
+        "track": "sweeps",
     },
     "Control sweeps": dict.fromkeys(("pause", "resume", "extend", "rerun", "clone", "cancel"), "sweeps"),
     "Once a layout is in use": {"gate": "gates", "baselines": "gates"},
@@ -79,7 +80,7 @@ EXIT_CODES: Mapping[int, str] = {
     2: "The input is wrong. The message names the value, the rule and the nearest legal value.",
     3: "Nothing is stored under that name or id.",
     4: "The request conflicts with stored data.",
-    5: "The service or its database does not answer.",
+    5: "The service, its database or a tracker (MLflow or W&B) does not answer.",
     6: "Nothing was measured: a sweep ended without a measured layout, no row of a table can be judged, a check of a "
     "cluster failed, a gate could not run, or the receiver did not accept the test of a webhook.",
     7: "No layout fits in memory.",

@@ -23,6 +23,7 @@ from autotuner.core.listed import Listed
 from autotuner.core.run import Run, RunState
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
 from autotuner.host.signals import terminable
+from autotuner.trackers import Target, Tracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _NOTHING_MEASURED = 6
 
+_TARGETS = "mlflow:URI or wandb:PROJECT"
+
 
 @flags(SweepCreate, also={"cluster": "--for"})
 def sweep(
@@ -50,6 +53,12 @@ def sweep(
             min=1,
             help="Steps of the trace. Default: twice the steps up to its last fault.",
             rich_help_panel="Injected link faults",
+        ),
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--track", help=f"Tracker that gets each trial as a run: {_TARGETS}. May be repeated.", metavar="TARGET"
         ),
     ] = None,
     server: Server = None,
@@ -71,7 +80,13 @@ def sweep(
                 "can be used only together with --fault-trace, because it is the length of that trace",
             )
         request = replace(request, fault_trace=replace(request.fault_trace, num_steps=fault_steps))
-    _start(lambda client: client.create_sweep(request), wait=wait, server=server, as_json=as_json)
+    targets = [Target.read(text, "--track") for text in track or ()]
+    if targets and not wait:
+        rule = "cannot be used together with --no-wait; start `autotuner track` for the queued sweep instead"
+        raise InvalidInput("--track", str(targets[0]), rule)
+    with progress("loading the trackers"):
+        trackers = [target.open() for target in targets]
+    _start(lambda client: client.create_sweep(request), wait=wait, server=server, as_json=as_json, trackers=trackers)
 
 
 @flags(SweepClone)
@@ -156,11 +171,27 @@ def _say(sweep: SweepStanding | Run, said: str, *, as_json: bool) -> None:
 
 
 # ---------------------------------------------------------------- following a sweep
-def _start(begin: Callable[[Remote], SweepStanding], *, wait: bool, server: str | None, as_json: bool) -> None:
+def _start(
+    begin: Callable[[Remote], SweepStanding],
+    *,
+    wait: bool,
+    server: str | None,
+    as_json: bool,
+    trackers: Sequence[Tracker] = (),
+) -> None:
+    from autotuner.tracking import tracked
+
     with open_service(server, num_workers=1 if wait else 0) as client:
         with progress("starting the sweep"):
             sweep = begin(client)
-        _see_through(client, sweep, wait=wait, as_json=as_json)
+        with tracked(client, sweep.id, trackers, _heard(as_json=as_json)):
+            _see_through(client, sweep, wait=wait, as_json=as_json)
+
+
+def _heard(*, as_json: bool) -> Callable[[object], None]:
+    """Return a function that prints to standard error what a tracker reports, unless only JSON is printed."""
+    errors = notes(quiet=as_json)
+    return lambda heard: errors.print(str(heard), highlight=False, soft_wrap=True)
 
 
 def _go_on(
@@ -437,3 +468,25 @@ def study(
     with open_service(server) as client, progress("writing the study"):
         number = write_study(file, client.read_sweep(sweep_id), whole(client.list_trials, sweep_id))
     console().print(f"{number} trials of {sweep_id} in {file}; look at them with `optuna-dashboard sqlite:///{file}`")
+
+
+def track(
+    sweep_id: SweepId,
+    to: Annotated[str, typer.Option("--to", help=f"Tracker that gets the runs: {_TARGETS}.", metavar="TARGET")],
+    server: Server = None,
+) -> None:
+    """Send the trials of a sweep to MLflow or Weights & Biases, as they end.
+
+    Each trial becomes a run, and the sweep becomes one with the ranking.
+    If you run it again, it sends only what is new.
+
+    Example: autotuner track sw-k3v7q2mxn5 --to mlflow:sqlite:///mlflow.db
+    """
+    from autotuner.tracking import track as follow_and_send
+
+    target = Target.read(to, "--to")
+    with progress("loading the tracker"):
+        tracker = target.open()
+    with open_service(server) as client, terminable(), progress(f"following {sweep_id}"):
+        found = follow_and_send(client, sweep_id, tracker, _heard(as_json=False))
+    console().print(str(found), highlight=False, soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
@@ -113,19 +113,24 @@ def ranked_rows(request: SweepRequest, trials: Sequence[Trial]) -> tuple[TableRo
         trials: All trials of the sweep.
     """
     known = standings(ranked_times(request.objective, trials))
-    price_per_s = _price_per_s(request)
-    return tuple(
-        TableRow(
-            layout=trial.layout,
-            prediction=trial.prediction,
-            rank=rank,
-            trial=trial,
-            standing=known[trial.id],
-            price_per_s=price_per_s,
-            time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
-            value=None if trial.reached is None else request.objective.value(trial.reached),
-        )
-        for rank, trial in enumerate(request.objective.ranked(trials), 1)
+    ranked = enumerate(request.objective.ranked(trials), 1)
+    return tuple(replace(trial_row(request, trial), rank=rank, standing=known[trial.id]) for rank, trial in ranked)
+
+
+def trial_row(request: SweepRequest, trial: Trial) -> TableRow:
+    """Return the table row of a trial of a sweep, without a rank.
+
+    Args:
+        request: The request of the sweep.
+        trial: The trial; it need not have a result.
+    """
+    return TableRow(
+        layout=trial.layout,
+        prediction=trial.prediction,
+        trial=trial,
+        price_per_s=_price_per_s(request),
+        time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
+        value=None if trial.reached is None else request.objective.value(trial.reached),
     )
 
 

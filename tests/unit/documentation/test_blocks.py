@@ -27,6 +27,7 @@ from tests.unit.documentation.blocks import ROOT, Block, blocks_of, generated_pa
 _SLOW = (
     *("check-memory-without-a-gpu", "proxy-trials", "survive-a-slow-link", "retune-every-night", "five-papers"),
     *("tune-a-large-job-on-a-small-cluster", "plan-a-training-run", "choose-an-objective"),
+    "send-a-sweep-to-mlflow-or-wandb",
     *("batches", "layers", "objectives", "plans", "slow-links"),  # tests/golden records the same commands
 )
 """Pages whose commands take several seconds; `make oracle` runs them."""
