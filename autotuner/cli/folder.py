@@ -6,9 +6,10 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -18,6 +19,8 @@ from autotuner.connections import answering, may_name_stored
 from autotuner.core import documents
 from autotuner.core.choices import ExportFormat, ExportLauncher
 from autotuner.core.codec import to_plain
+from autotuner.core.model import TransformerSpec
+from autotuner.core.named import resolve
 from autotuner.core.requests import ExplanationRequest, ExportRequest, JobRequest
 
 if TYPE_CHECKING:
@@ -114,18 +117,22 @@ def save_of_job(
     Raises:
         InvalidInput: A file cannot be written, or the layout cannot run.
     """
+    from autotuner.door import Autotuner
     from autotuner.remote import Remote
     from autotuner.report.explanation import explanation_report
 
     job = {field.name: getattr(request, field.name) for field in fields(JobRequest)}
     explained = ExplanationRequest(**job, layout=layout, stack=stack)
+    wanted = ExportRequest(**job, layout=layout, format=ExportFormat.ARGUMENTS)
     with answering(server, opens_store=may_name_stored(explained)) as client:
+        if isinstance(client, Remote):  # the exports are written here, because each would be a request
+            found, wanted, door = client.explain_layout(explained), resolve(wanted, partial(_read, client)), Autotuner()
+        else:
+            found, door = client.explain(explained), client
 
         def export(name: ExportFormat, launcher: ExportLauncher | None) -> Export:
-            wanted = ExportRequest(**job, layout=layout, format=name, launcher=launcher)
-            return client.export_layout(wanted) if isinstance(client, Remote) else client.export(wanted)
+            return door.export(replace(wanted, format=name, launcher=launcher))
 
-        found = client.explain_layout(explained) if isinstance(client, Remote) else client.explain(explained)
         saved = Saved(
             layout=layout,
             format=_started(format, stack if isinstance(stack, str) else stack.name),
@@ -134,6 +141,14 @@ def save_of_job(
             layouts=layouts,
         )
         save(folder, saved)
+
+
+def _read(client: Remote, kind: type[Any], given: Any, path: str) -> Any:
+    """Return a model or a cluster of a service by its name; a description is returned as it is."""
+    del path
+    if not isinstance(given, str):
+        return given
+    return client.read_model(given) if kind is TransformerSpec else client.read_cluster(given)
 
 
 def save_of_trial(
@@ -148,14 +163,15 @@ def save_of_trial(
     Raises:
         InvalidInput: A file cannot be written.
     """
+    from autotuner.exports.formats import export
     from autotuner.report.explanation import explanation_report
 
     trial = client.read_trial(trial_id)
-    stack = client.read_sweep(trial.sweep_id).request.job.stack.name
+    job = client.read_sweep(trial.sweep_id).request.job
     saved = Saved(
         layout=trial.layout,
-        format=_started(format, stack),
-        export=lambda name, launcher: client.export_trial(trial_id, format=name, launcher=launcher),
+        format=_started(format, job.stack.name),
+        export=partial(export, job, trial.layout),
         explanation=explanation_report(client.explain_trial(trial_id), ran=trial.measurement),
     )
     save(folder, saved)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from autotuner.core.codec import from_plain
+from autotuner.catalog.models import load_model
+from autotuner.core.codec import from_plain, to_plain
 from autotuner.core.layout import Layout
+from autotuner.remote import Remote
+from autotuner.store.sql import memory_store
+from tests.api.service import app_on, serve
 from tests.unit.cli.command_line import JOB, CommandLine, simulated_sweep
 
 LAUNCHES = Path(__file__).parents[1] / "exports" / "launches"
@@ -71,3 +76,22 @@ def test_a_sweep_is_saved_with_its_best_layout(cli: CommandLine) -> None:
         cli.run(*command, "--save-dir", str(folder))
         assert str(layout(folder)) == best["label"]
         assert "measured" in (folder / "explanation.md").read_text()
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_service_is_asked_four_questions_for_the_folder_that_this_process_writes(cli: CommandLine) -> None:
+    ours = replace(load_model("llama-3-8b"), name="ours")
+    (cli.directory / "ours.json").write_text(json.dumps(to_plain(ours)))
+    with serve(app_on(memory_store())) as address:
+        with Remote(address) as service:
+            service.save_model("ours", ours)
+        job = ["--cluster", "h100:8", "--global-batch-size", "64", "--seq-len", "8k", "--stack", "megatron-core"]
+        here, there = cli.directory / "here", cli.directory / "there"
+        cli.run("predict", "--model", str(cli.directory / "ours.json"), *job, "--save-dir", str(here))
+        cli.run("predict", "--model", "ours", *job, "--save-dir", str(there), "--server", address, "-v")
+    asked = [line.split()[1] for line in cli.error.splitlines() if line.startswith(("GET", "POST"))]
+    assert asked == [f"/api/v1/{path}:" for path in ("predictions", "explanations", "models/ours", "clusters/h100:8")]
+    assert texts(there) == texts(here)
