@@ -230,7 +230,7 @@ class Client:
         """
         from autotuner.report.prediction import predictions_report
 
-        request = _read(PredictionRequest, _job(model, cluster, global_batch_size, seq_len) | more)
+        request = _read(PredictionRequest, job_fields(model, cluster, global_batch_size, seq_len) | more)
         found = self._ask(request, lambda door: door.predict(request), lambda remote: remote.predict(request))
         return Predictions(found, predictions_report(request, found))
 
@@ -255,7 +255,7 @@ class Client:
         """
         from autotuner.report.explanation import explanation_report
 
-        document = _job(model, cluster, global_batch_size, seq_len) | {"layout": layout}
+        document = job_fields(model, cluster, global_batch_size, seq_len) | {"layout": layout}
         request = _read(ExplanationRequest, document | more)
         found, curve = self._ask(
             request,
@@ -287,7 +287,7 @@ class Client:
         """
         from autotuner.report.export import export_report
 
-        document = _job(model, cluster, global_batch_size, seq_len) | {"layout": layout, "format": format}
+        document = job_fields(model, cluster, global_batch_size, seq_len) | {"layout": layout, "format": format}
         request = _read(ExportRequest, document | more)
         found = self._ask(request, lambda door: door.export(request), lambda remote: remote.export_layout(request))
         return Answer(found, export_report(found))
@@ -373,7 +373,7 @@ class Client:
         from autotuner.trackers import Target
         from autotuner.tracking import tracked
 
-        request = _read(SweepCreate, _job(model, cluster, global_batch_size, seq_len) | more)
+        request = _read(SweepCreate, job_fields(model, cluster, global_batch_size, seq_len) | more)
         trackers = [Target.read(text, "track").open() for text in track]
         with connect(self._url, num_workers=1, token=self._token) as service:
             sweep_id = service.create_sweep(request).id
@@ -477,7 +477,8 @@ plan, sweep, track, backtest, support = _HERE.plan, _HERE.sweep, _HERE.track, _H
 
 
 # ---------------------------------------------------------------- documents and frames
-def _job(model: object, cluster: object, global_batch_size: int, seq_len: int) -> dict[str, Any]:
+def job_fields(model: object, cluster: object, global_batch_size: int, seq_len: int) -> dict[str, Any]:
+    """Return the fields of a request that describe its job."""
     work = {"global_batch_size": global_batch_size, "seq_len": seq_len}
     return {"model": model, "cluster": cluster, "workload": work}
 

@@ -16,7 +16,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from autotuner.catalog.kernels import BorrowedConstant
-from autotuner.client import Client
+from autotuner.client import Client, job_fields
 from autotuner.connections import connect
 from autotuner.core import documents
 from autotuner.core.errors import AutotunerError
@@ -328,8 +328,7 @@ def _runs(url: str, token: str | None) -> Sequence[Callable[..., Any]]:
 
     def start_sweep(model: str, cluster: str, global_batch_size: int, seq_len: int, num_trials: int = 8) -> Started:
         """Start trials of the most promising layouts on a cluster. They occupy it; the token needs the scope run."""
-        work = {"global_batch_size": global_batch_size, "seq_len": seq_len}
-        body = {"model": model, "cluster": cluster, "workload": work, "budget": {"num_trials": num_trials}}
+        body = job_fields(model, cluster, global_batch_size, seq_len) | {"budget": {"num_trials": num_trials}}
         made = asked(lambda service: service.create_sweep(documents.read(SweepCreate, body)))
         return Started(made.id, str(made.state))
 
@@ -338,8 +337,7 @@ def _runs(url: str, token: str | None) -> Sequence[Callable[..., Any]]:
 
         It runs trials, and the token needs the scope run.
         """
-        work = {"global_batch_size": global_batch_size, "seq_len": seq_len}
-        body = {"model": model, "cluster": cluster, "workload": work, "layout": layout}
+        body = job_fields(model, cluster, global_batch_size, seq_len) | {"layout": layout}
         made = asked(lambda service: service.create_gate(documents.read(GateCreate, body)))
         return Started(made.id, str(made.state))
 
