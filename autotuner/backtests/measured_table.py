@@ -38,7 +38,8 @@ def columns_and_rows(path: Path) -> tuple[tuple[str, ...], list[Row]]:
         with path.open(encoding="utf-8-sig") as file:
             text = file.read(_MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("table", str(path), f"cannot be read ({error})") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInput("table", str(path), f"cannot be read: {why}") from error
     if len(text) > _MAX_CHARACTERS:
         raise InvalidInput(
             "table", str(path), f"must have at most {_MAX_CHARACTERS:,} characters; split it into several tables"

@@ -29,6 +29,15 @@ _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TRIAL_ID = re.compile(r"sw-[A-Za-z0-9]+-\d+")
 """Pattern of a trial's id; no layout in words matches it."""
 
+_LISTS = {
+    "sweep": "list",
+    "trial": "show",
+    "comment": "comments",
+    "delivery": "webhook deliveries",
+    "study": "optimizer list",
+}
+"""Commands that print the ids of each kind of stored object."""
+
 
 def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:
     """Return the text if it has the form of an id of a stored object, such as a sweep.
@@ -41,9 +50,9 @@ def stored_id(text: str, kind: str, *, otherwise: str = "") -> str:
     Raises:
         InvalidInput: The text cannot be an id; it may be a path, for example.
     """
-    if _ID.fullmatch(text):
+    if (_TRIAL_ID if kind == "trial" else _ID).fullmatch(text):
         return text
-    raise InvalidInput(kind, text, f"must be the id of a {kind}, as `autotuner sweep` prints it{otherwise}")
+    raise InvalidInput(kind, text, f"must be the id of a {kind}, as `autotuner {_LISTS[kind]}` prints it{otherwise}")
 
 
 def _sweep_id(text: str) -> str:
@@ -58,7 +67,7 @@ SweepId: TypeAlias = Annotated[
     str,
     typer.Argument(
         callback=_sweep_id,
-        help="Id of the sweep, as `autotuner sweep` prints it (sw-k3v7q2mxn5).",
+        help="Id of the sweep, as `autotuner list` prints it (sw-k3v7q2mxn5).",
         autocompletion=sweeps,
     ),
 ]

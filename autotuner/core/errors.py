@@ -62,7 +62,8 @@ class InvalidInput(AutotunerError, ValueError):
         near = str(nearest)
         near = near if len(near) <= _LINE else f"{near[: _LINE - 3]}..."
         hint = "" if nearest is None else f"; nearest legal value: {near}"
-        super().__init__(sendable(f"{field} = {quoted(value)}: {rule}{hint}"))
+        given = field if value is None and rule.startswith("is required") else f"{field} = {quoted(value)}"
+        super().__init__(sendable(f"{given}: {rule}{hint}"))
 
     @property
     def complaints(self) -> tuple[InvalidInput, ...]:

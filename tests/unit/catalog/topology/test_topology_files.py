@@ -200,7 +200,7 @@ def test_a_conf_file_that_slurm_would_refuse_is_refused_with_its_line(text: str,
     [
         (
             HYPERPOD_YAML.replace("switches:", "switch:"),
-            "line 4, switches = None: is required; rename the field switch to switches",
+            "line 4, switches: is required; rename the field switch to switches",
         ),
         (HYPERPOD_YAML.replace("  tree:", "  tre:"), "line 1 = 'tre': .* nearest legal value: tree"),
         (
