@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from enum import IntEnum, StrEnum
 from typing import Self
 
-from autotuner.core.errors import InvalidInput
+from autotuner.core.value import require_one_of
 
 
 class Choice(IntEnum):
@@ -49,12 +48,8 @@ class Choice(IntEnum):
             >>> Recompute.labels()
             ('none', 'selective', 'full')
         """
-        for member in cls:
-            if member.label == label:
-                return member
-        near = get_close_matches(str(label), cls.labels(), 1)
-        rule = f"must be one of {', '.join(cls.labels())}"
-        raise InvalidInput(field or cls.__name__, label, rule, near[0] if near else None)
+        require_one_of(field or cls.__name__, label, cls.labels())
+        return next(member for member in cls if member.label == label)
 
 
 class PipelineSchedule(Choice):

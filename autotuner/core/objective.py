@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from difflib import get_close_matches
 from enum import StrEnum
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -16,7 +15,7 @@ from autotuner.core.job import Job
 from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.units import format_rate
-from autotuner.core.value import Caption, Flag, Positive, Rare, Typed, value
+from autotuner.core.value import Caption, Flag, Positive, Rare, Typed, require_one_of, value
 
 if TYPE_CHECKING:
     from autotuner.core.trial import Trial
@@ -285,12 +284,8 @@ def _weight(part: str, field: str) -> Weight:
 
 
 def _metric(name: str, field: str) -> Metric:
-    try:
-        return Metric(name)
-    except ValueError:
-        known = [metric.value for metric in Metric]
-        near = get_close_matches(name.lower(), known, 1, cutoff=0.0)
-        raise InvalidInput(field, name, f"must be one of {', '.join(known)}", near[0]) from None
+    require_one_of(field, name, Metric)
+    return Metric(name)
 
 
 def _typed_profile(field: str, text: str) -> Any:

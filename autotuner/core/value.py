@@ -225,12 +225,12 @@ def _refuse(bounds: tuple[Bound, ...], name: str, number: Any) -> None:
         raise InvalidInput(name, number, *problem)
 
 
-def require_one_of(name: str, word: str, legal: Iterable[str]) -> None:
+def require_one_of(name: str, word: object, legal: Iterable[str]) -> None:
     """Check that a word is one of the legal words.
 
     Args:
         name: Name of the field, for the error message.
-        word: The given word.
+        word: The given value.
         legal: The legal words.
 
     Raises:
@@ -238,7 +238,8 @@ def require_one_of(name: str, word: str, legal: Iterable[str]) -> None:
     """
     words = tuple(legal)
     if word not in words:
-        raise InvalidInput(name, word, f"must be one of {', '.join(words)}", *get_close_matches(word, words, 1))
+        near = get_close_matches(str(word), words, 1) or get_close_matches(str(word).lower(), words, 1)
+        raise InvalidInput(name, word, f"must be one of {', '.join(words)}", *near)
 
 
 # ---------------------------------------------------------------- bounds

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 
 from autotuner.catalog.models import model_called, model_like
 from autotuner.core.choices import CollectiveAlgorithm, CollectiveProtocol, ExportFormat, ExportLauncher
@@ -17,6 +16,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.legality import reasons, require_legal
 from autotuner.core.rules.rule import Reason
+from autotuner.core.value import require_one_of
 from autotuner.exports.accelerate import ACCELERATE
 from autotuner.exports.deepspeed import DEEPSPEED
 from autotuner.exports.launchers import with_launcher
@@ -54,10 +54,8 @@ def target_of(name: str) -> Target:
     Raises:
         InvalidInput: No format has that name; the message lists the names.
     """
-    for target in FORMATS.values():
-        if target.format == name:
-            return target
-    raise InvalidInput("format", name, f"must be one of {', '.join(FORMATS)}", *get_close_matches(name, FORMATS, 1))
+    require_one_of("format", name, FORMATS)
+    return FORMATS[ExportFormat(name)]
 
 
 def export(job: Job, layout: Layout, name: str, launcher: ExportLauncher | None = None) -> Export:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -24,6 +23,7 @@ from autotuner.core.documents import MAX_INTEGER
 from autotuner.core.errors import InvalidInput
 from autotuner.core.listed import Listed
 from autotuner.core.model import TransformerSpec
+from autotuner.core.value import require_one_of
 from autotuner.report.calibration import calibrations_report
 from autotuner.report.service import announcing_report, audit_report, running_report, tokens_report, trainers_report
 from autotuner.report.support import support_report
@@ -193,11 +193,8 @@ def _page(request: Request, app: App, **shown: Any) -> Response:
 
 
 def _scope(text: str) -> Scope:
-    try:
-        return Scope(text)
-    except ValueError as error:
-        near = get_close_matches(text, list(Scope), 1)
-        raise InvalidInput("scope", text, f"must be one of {', '.join(Scope)}", *near) from error
+    require_one_of("scope", text, Scope)
+    return Scope(text)
 
 
 def _expires_at(days: str, now: float) -> float | None:

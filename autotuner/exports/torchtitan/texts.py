@@ -15,6 +15,7 @@ from difflib import get_close_matches
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS
+from autotuner.core.value import require_one_of
 from autotuner.exports.shared.command import Flags, launched
 from autotuner.exports.shared.keys import Key, Reading, flat
 from autotuner.exports.shared.target import Note, NoteKind, Notes
@@ -115,9 +116,7 @@ class Settings(Reading):
         if tells:
             self.assume(name, default)
         word = self.text(name, default)
-        if word not in values:
-            near = get_close_matches(word, values, 1)
-            raise InvalidInput(name, word, f"must be one of {', '.join(values)}", *near)
+        require_one_of(name, word, values)
         return word
 
     def ignore(self, name: str, detail: str) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from autotuner.core import documents
 from autotuner.core.cluster import LOCAL, SIMULATED, Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.health import EngineStanding
-from autotuner.core.value import Count, Positive, value
+from autotuner.core.value import Count, Positive, require_one_of, value
 from autotuner.launch.engines.engine import Engine, EngineRefused, EngineUnavailable
 from autotuner.launch.engines.kubernetes_objects import KubernetesSettings
 from autotuner.launch.engines.processes import ProcessEngine, ProcessSettings
@@ -128,9 +127,9 @@ def _registration(name: str, table: Any, path: Path, kinds: Mapping[str, Kind]) 
             raise InvalidInput(name, table, f"must be a table that begins with [{name}] and has the field kind")
         said = dict(table)
         word = said.pop("kind", None)
-        if word not in kinds:
-            near = "processes" if word == "emulated" else _nearest(str(word), list(kinds))  # its name until 2026
-            raise InvalidInput("kind", word, f"must be one of {', '.join(kinds)}", near)
+        if word == "emulated":
+            raise InvalidInput("kind", word, "has another name since 2026", "processes")
+        require_one_of("kind", word, kinds)
         common = {one.name for one in fields(EngineSettings)}
         return EngineRegistration(
             name=name,
@@ -196,15 +195,10 @@ def check_engine_named(cluster: Cluster, registered: Mapping[str, EngineRegistra
         InvalidInput: The engine or the queue is not known. The error lists the known names.
     """
     names = [*_ALWAYS, *registered]
-    if cluster.engine not in names:
-        rule = f"must be one of {', '.join(names)}"
-        raise InvalidInput("engine", cluster.engine, rule, _nearest(cluster.engine, names))
+    require_one_of("engine", cluster.engine, names)
     is_there_anyway = cluster.engine in _ALWAYS
     queues = _ALWAYS[cluster.engine].queues if is_there_anyway else registered[cluster.engine].settings.queues
-    if cluster.queue and cluster.queue not in queues:
-        known = f"must be one of {', '.join(queues)}" if queues else f"must be left out: {cluster.engine} has no queues"
-        raise InvalidInput("queue", cluster.queue, known, _nearest(cluster.queue, queues))
-
-
-def _nearest(word: str, names: Sequence[str]) -> str | None:
-    return next(iter(get_close_matches(word, names, 1, cutoff=0.0)), None)
+    if cluster.queue and not queues:
+        raise InvalidInput("queue", cluster.queue, f"must be left out: {cluster.engine} has no queues")
+    if cluster.queue:
+        require_one_of("queue", cluster.queue, queues)

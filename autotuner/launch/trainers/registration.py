@@ -16,6 +16,7 @@ from autotuner.core import documents
 from autotuner.core.choices import ExportFormat
 from autotuner.core.errors import InvalidInput
 from autotuner.core.trial_spec import Trainer, TrialSettings, TrialSpec
+from autotuner.core.value import require_one_of
 from autotuner.exports.formats import FORMATS
 from autotuner.exports.shared.target import Target
 from autotuner.launch.trainers.logs import READERS, NewReader
@@ -206,7 +207,7 @@ class RegisteredTrainer:
             _require_variable(name, f"variables.{name}")
             if "\0" in value:
                 raise InvalidInput(f"variables.{name}", value, "must not contain a NUL character")
-        _require_word("reports", self.reports, (REPORTER, *self.readers))
+        require_one_of("reports", self.reports, (REPORTER, *self.readers))
 
     def new_reader(self, spec: TrialSpec) -> LogReader | None:
         """Return a reader that finds the trial's steps in the trainer's output.
@@ -298,8 +299,8 @@ def _registration(
 ) -> RegisteredTrainer:
     try:
         said = documents.read(TrainerTable, table)
-        _require_word("format", said.format, tuple(target for target in targets if target.is_of_a_trainer))
-        _require_word("stack", said.stack, stacks())
+        require_one_of("format", said.format, tuple(target for target in targets if target.is_of_a_trainer))
+        require_one_of("stack", said.stack, stacks())
         load_stack(said.stack)
         return RegisteredTrainer(
             trainer=Trainer(
@@ -326,9 +327,3 @@ def _require_variable(name: str, path: str) -> None:
         raise InvalidInput(path, name, "must have only letters, digits and _, and must not begin with a digit")
     if name.startswith(_SET_BY_THE_LAUNCHER):
         raise InvalidInput(path, name, "must be left out, because the launcher sets this variable")
-
-
-def _require_word(field_name: str, word: str, legal: tuple[str, ...]) -> None:
-    if word not in legal:
-        near = get_close_matches(word, legal, 1, cutoff=0.0)
-        raise InvalidInput(field_name, word, f"must be one of {', '.join(legal)}", near[0] if near else None)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 
 from autotuner.core.choices import ShardLevel
-from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
+from autotuner.core.value import require_one_of
 
 Value = int | str
 """Value of an axis: a number, or a choice as a word."""
@@ -46,9 +45,8 @@ def axis_named(name: str) -> Axis:
     Raises:
         InvalidInput: There is no such axis; the error lists all names.
     """
-    if name in AXES:
-        return AXES[name]
-    raise InvalidInput("choice", name, f"must be one of {', '.join(AXES)}", *get_close_matches(name, AXES, 1))
+    require_one_of("choice", name, AXES)
+    return AXES[name]
 
 
 def varied_axes(layouts: Sequence[Layout]) -> tuple[Axis, ...]:
