@@ -121,7 +121,7 @@ def test_the_help_of_a_command_is_one_sentence_then_short_and_ends_with_an_examp
     assert parsed(words)[0] == name
     options = [one for one in COMMANDS[name].params if one.param_type_name == "option"]
     panels = list(dict.fromkeys(panel_of(one) for one in options))
-    assert {panel_of(one) for one in options if one.name in USUAL} <= {""}
+    assert {panel_of(one) for one in options if one.name in USUAL and not one.multiple} <= {""}
     assert SELDOM not in panels[:-1] or not any(panels[panels.index(SELDOM) + 1 :])
 
 
