@@ -27,12 +27,12 @@ from autotuner.core.errors import (
     InvalidInput,
     NotAllowed,
     NotFound,
-    NotLetIn,
-    NotYours,
+    NotOwner,
     QuotaExceeded,
     StoreUnavailable,
     TooCostly,
     TooOften,
+    Unauthenticated,
     Unreadable,
     Violation,
     in_one_line,
@@ -79,9 +79,9 @@ class BodyTooSlow(AutotunerError):
 PROBLEM_KINDS: Mapping[type[Exception], tuple[str, HTTPStatus]] = {
     NotFound: ("not-found", HTTPStatus.NOT_FOUND),
     Conflict: ("conflict", HTTPStatus.CONFLICT),
-    NotLetIn: ("not-let-in", HTTPStatus.UNAUTHORIZED),
+    Unauthenticated: ("not-let-in", HTTPStatus.UNAUTHORIZED),
     NotAllowed: ("not-allowed", HTTPStatus.FORBIDDEN),
-    NotYours: ("not-yours", HTTPStatus.FORBIDDEN),
+    NotOwner: ("not-yours", HTTPStatus.FORBIDDEN),
     CrossSite: ("cross-site", HTTPStatus.FORBIDDEN),
     TooCostly: ("too-costly", HTTPStatus.UNPROCESSABLE_ENTITY),
     StoreUnavailable: ("store-unavailable", HTTPStatus.SERVICE_UNAVAILABLE),
@@ -121,7 +121,7 @@ def answer_error(request: Request, error: Exception) -> Response:
     match error:
         case NotFound():
             nearest = error.nearest
-        case NotLetIn():
+        case Unauthenticated():
             headers = {"WWW-Authenticate": "Bearer"}
         case StoreUnavailable():
             detail, headers = _said_of_database(request, detail), {"Retry-After": "5"}

@@ -35,14 +35,14 @@ _KEPT = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class EncodedEvent:
     """An event of a run, encoded once for a stream of server-sent events. All readers of the run share this object."""
 
     sequence: int
     message: ServerSentEvent
 
     @classmethod
-    def of(cls, event: Event) -> Told:
+    def of(cls, event: Event) -> EncodedEvent:
         """Return the stored event of a run, encoded as a server-sent event."""
         data = json.dumps({"at": event.at, **event.data}, separators=(",", ":"))
         message = ServerSentEvent(id=str(event.sequence), event=event.kind, raw_data=data)
@@ -55,7 +55,7 @@ class _Tail:
 
     behind: int = 0
     """Sequence number after which every event is kept in memory."""
-    kept: deque[Told] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    kept: deque[EncodedEvent] = field(default_factory=lambda: deque(maxlen=_KEPT))
     num_readers: int = 0
     is_read: bool = False
     """True if the store was asked for events at least once."""
@@ -84,7 +84,7 @@ class _Tail:
         for event in events:
             if len(self.kept) == _KEPT:
                 self.behind = self.kept[0].sequence
-            self.kept.append(Told.of(event))
+            self.kept.append(EncodedEvent.of(event))
 
     def wake(self) -> None:
         """Wake every reader, so that it looks for new events."""
@@ -119,7 +119,7 @@ class LiveEvents:
             self._asked[run_id] = asked
         await asyncio.shield(self._asked[run_id])  # a reader that leaves must not cancel the query of the others
 
-    async def read(self, run_id: str, *, after: int, wait: bool) -> AsyncIterator[Told]:
+    async def read(self, run_id: str, *, after: int, wait: bool) -> AsyncIterator[EncodedEvent]:
         """Yield the events of a sweep whose sequence number is larger than ``after``.
 
         Args:
@@ -149,10 +149,10 @@ class LiveEvents:
                 if after >= tail.newest:
                     await changed.wait()
 
-    async def _stored(self, run_id: str, after: int) -> AsyncIterator[Told]:
+    async def _stored(self, run_id: str, after: int) -> AsyncIterator[EncodedEvent]:
         while events := await self._ask(run_id, after):
             for event in events:
-                yield Told.of(event)
+                yield EncodedEvent.of(event)
                 after = event.sequence
 
     async def _ask(self, run_id: str, after: int) -> Sequence[Event]:

@@ -46,7 +46,7 @@ from autotuner.core.rules.legality import require_asked
 from autotuner.core.stack import Stack
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.evidence import NAMES
-from autotuner.search.asides import Asides, Inline
+from autotuner.search.asides import ComputeService, Inline
 from autotuner.search.preview import PredictionTable, Question, best_of_space, prediction_of_layout
 from autotuner.search.space.trainers import trial_rules, trial_space
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from autotuner.core.trial_spec import Trainer
     from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
     from autotuner.exports.shared.target import Export, Imported
-    from autotuner.runs.past_trials import Recollection
+    from autotuner.runs.past_trials import CalibrationCache
     from autotuner.search.explain.bandwidth import BandwidthCurve
     from autotuner.search.explain.explanation import Explanation
     from autotuner.search.explain.layers import LayerReport
@@ -102,7 +102,7 @@ class Autotuner:
     """Stored models, clusters and profiles to use instead of the store's; None: those of the store."""
     open_store: Callable[[], Store] = _no_store
     """Function that opens the store. It is called once, when the store is first needed; a prediction needs none."""
-    asides: Asides = field(default_factory=Inline)
+    asides: ComputeService = field(default_factory=Inline)
     """Runs the computations that may take long, in this process or in others."""
     _made: dict[str, Any] = field(default_factory=dict, init=False)
     _making: threading.RLock = field(default_factory=threading.RLock, init=False)  # reentrant
@@ -228,18 +228,18 @@ class Autotuner:
 
     # ------------------------------------------------------------------ jobs
     @property
-    def recollection(self) -> Recollection:
+    def calibration_cache(self) -> CalibrationCache:
         """Return the cache of calibrations: the corrections that stored trials give to predictions."""
-        from autotuner.runs.past_trials import Recollection  # noqa: PLC0415  # only beside a store
+        from autotuner.runs.past_trials import CalibrationCache  # noqa: PLC0415  # only beside a store
 
-        return self._once("recollection", lambda: Recollection(self.store.history))
+        return self._once("calibration_cache", lambda: CalibrationCache(self.store.history))
 
     def calibrated(self, job: Job, trainer: str | None = None) -> Job:
         """Return the job with the corrections that stored trials give its predictions; unchanged without such trials.
 
         ``trainer`` is the name of the trainer that will run the job; None: the built-in decoder.
         """
-        return job if self.stored_names is not None else self.recollection.calibrated(job, trainer)
+        return job if self.stored_names is not None else self.calibration_cache.calibrated(job, trainer)
 
     def job(self, request: JobQuestion) -> Job:
         """Return the job of a request, calibrated by stored trials and by the measured runs in the request.

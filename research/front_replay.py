@@ -34,7 +34,7 @@ from autotuner.costmodel.resource_cost import predicted_footprints
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.pareto import Frontier, non_dominated, reference_below
-from autotuner.search.sampler.propose import FrontWorths
+from autotuner.search.sampler.propose import FrontFactors
 from autotuner.service.observing import silence_optuna
 from research.fit_stacks import FITS, sheets_of
 
@@ -68,7 +68,7 @@ class FrontReplay:
         At least two of its layouts must not have run out of memory.
         """
         footprints = predicted_footprints(replay.layouts, replay.job, replay.predictions)
-        worths = FrontWorths.of(metrics, replay.job, footprints, len(replay))
+        worths = FrontFactors.of(metrics, replay.job, footprints, len(replay))
         values = worths.values(np.arange(len(replay)), np.log(replay.step_time_s))
         values[np.isnan(replay.step_time_s)] = np.nan
         ran = values[~np.isnan(replay.step_time_s)]

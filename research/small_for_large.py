@@ -28,7 +28,7 @@ from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.full_size import FullSize, ProxyTrial, times_in_intervals
 from autotuner.search.sampler.gaussian_model import Estimate, TaskSimilarity, Transfer
 from autotuner.search.sampler.priors import TIME_FACTORS, learn_times, scale_inflation
-from autotuner.search.sampler.transfer import StandIn, StandIns
+from autotuner.search.sampler.transfer import ProxyPoints, ProxyRun
 from research.fit_stacks import FITS, PUBLISHED, sheets_of, source_name
 from research.held_out import held_out
 
@@ -71,7 +71,7 @@ class _Run:
         ran = not np.isnan(self.step_time_s)
         return ProxyTrial(
             stands_for=stands_for,
-            stand_in=StandIn(job=self.sheet.job, layout=self.layout),
+            stand_in=ProxyRun(job=self.sheet.job, layout=self.layout),
             step_time_s=self.step_time_s if ran else None,
             fits=ran,
         )
@@ -347,7 +347,7 @@ def _log_densities(case: Case) -> Floats:
     x, every = LayoutColumns.from_layouts(case.layouts), np.arange(len(case.layouts))
     predictions = predict(x, case.job)
     prior = times_in_intervals(x, predictions, case.job)
-    stand_ins = StandIns(case.job, times=times_in_intervals)
+    stand_ins = ProxyPoints(case.job, times=times_in_intervals)
     stood_for = [(trial.stands_for, trial.stand_in) for trial in case.trials]
     related, jobs = stand_ins.times(stood_for), stand_ins.jobs(stood_for)
     seconds = [trial.step_time_s or np.nan for trial in case.trials]

@@ -31,7 +31,7 @@ from autotuner.api.edge.caller import (
 )
 from autotuner.api.errors import CrossSite, answer_error
 from autotuner.core.access import NOBODY_ASKED, Scope
-from autotuner.core.errors import AutotunerError, InvalidInput, NotAllowed, NotLetIn
+from autotuner.core.errors import AutotunerError, InvalidInput, NotAllowed, Unauthenticated
 from autotuner.service.authentication import (
     Login,
     Proxy,
@@ -179,7 +179,7 @@ def is_open(path: str) -> bool:
 def _refusal(request: Request, error: AutotunerError) -> Response:
     """Return a problem document; redirect a browser that opens a page to the login."""
     is_whole_page = request.method == "GET" and wants_page(request) and "part" not in request.query_params
-    if not isinstance(error, NotLetIn) or not is_whole_page:
+    if not isinstance(error, Unauthenticated) or not is_whole_page:
         return answer_error(request, error)
     login = f"{request.scope.get('root_path', '')}/login?next={quote(_wanted(request), safe='')}"
     if request.headers.get("sec-fetch-site") == "cross-site":

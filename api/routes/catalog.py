@@ -269,7 +269,7 @@ def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Docum
     also use the calibrations of other platforms, with less weight the more the platforms differ.
     """
     accelerator = None if cluster is None else app.cluster(cluster).accelerator.name
-    return Listed.whole(app.recollection.lessons(accelerator))
+    return Listed.whole(app.calibration_cache.lessons(accelerator))
 
 
 # Trainers that an operator registered to run as a trial.

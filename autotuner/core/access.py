@@ -9,7 +9,7 @@ from typing import Annotated
 
 from annotated_types import MaxLen, MinLen
 
-from autotuner.core.errors import InvalidInput, NotYours, QuotaExceeded
+from autotuner.core.errors import InvalidInput, NotOwner, QuotaExceeded
 from autotuner.core.value import Count, Positive, Topic, value
 
 MAX_NAME = 128
@@ -183,11 +183,11 @@ class Caller:
             created_by: Name of the caller who made the object.
 
         Raises:
-            NotYours: Somebody else made the object and the caller is not an admin, or the caller lacks the scope
+            NotOwner: Somebody else made the object and the caller is not an admin, or the caller lacks the scope
                 ``run``.
         """
         if not self.may_change(created_by):
-            raise NotYours(kind, key, created_by)
+            raise NotOwner(kind, key, created_by)
 
 
 NOBODY_ASKED = Caller(name="", scope=Scope.ADMIN)

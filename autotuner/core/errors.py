@@ -157,7 +157,7 @@ class Conflict(AutotunerError):
     """Raised when a request contradicts stored data. The message says which data and how to go on."""
 
 
-class NotLetIn(AutotunerError):
+class Unauthenticated(AutotunerError):
     """Raised when credentials are missing or invalid."""
 
 
@@ -173,7 +173,7 @@ class NotAllowed(AutotunerError):
         )
 
 
-class NotYours(AutotunerError):
+class NotOwner(AutotunerError):
     """Raised when somebody else made the object that the caller wants to change."""
 
     def __init__(self, kind: str, key: str, created_by: str) -> None:

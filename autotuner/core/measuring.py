@@ -261,7 +261,7 @@ class Peak:
 
 
 @value
-class Seen:
+class TrialObservations:
     """Observations of a trial besides its steps, such as the peak memory of each rank.
 
     The fields have the same meaning as those of ``Measurement``.
@@ -294,7 +294,7 @@ def step_rates(spec: TrialSpec, peak: Peak, step_time_s: float, *, tokens: int |
 
 
 def measurement_of(
-    spec: TrialSpec, peak: Peak, steps: Sequence[StepReport], seen: Seen, *, environment: Mapping[str, str]
+    spec: TrialSpec, peak: Peak, steps: Sequence[StepReport], seen: TrialObservations, *, environment: Mapping[str, str]
 ) -> Measurement:
     """Return the measurement of a trial from the reports of its steps; the measurement has no breakdown yet.
 

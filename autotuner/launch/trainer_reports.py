@@ -15,7 +15,7 @@ import structlog
 
 from autotuner.core.codec import from_plain
 from autotuner.core.measurement import LinkEvent, Measurement, StepReport
-from autotuner.core.measuring import Peak, Seen, measurement_of
+from autotuner.core.measuring import Peak, TrialObservations, measurement_of
 from autotuner.core.node_line import CpuTime, Death, NodeEnd, NodeLine, Printed, RankFailure, TrainerLine
 from autotuner.core.trial import (
     COMMUNICATION,
@@ -223,7 +223,7 @@ class TrainerReports:
             self._spec,
             self._peak,
             self.progress.steps,
-            Seen(
+            TrialObservations(
                 peak_bytes=tuple(most for _, most in sorted(self.progress.peak_bytes.items())),
                 foreign_cpu_share=self._foreign.share,
             ),

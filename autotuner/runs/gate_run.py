@@ -65,7 +65,7 @@ def ask_gate(
         caller: Owner of the gate.
 
     Raises:
-        NotYours: The gate would replace the baseline of another caller.
+        NotOwner: The gate would replace the baseline of another caller.
     """
     key, content = gate_key(request.sweep), gate_content(request, software)
     baseline = baseline_of(store, request, caller)
@@ -81,7 +81,7 @@ def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseli
     The gate compares its measurements with this baseline.
 
     Raises:
-        NotYours: The gate would replace the baseline of another caller.
+        NotOwner: The gate would replace the baseline of another caller.
     """
     baseline = store.mfu_gates.get_baseline(request.baseline, gate_key(request.sweep))
     if baseline is not None and request.sets_baseline:

@@ -1,4 +1,4 @@
-"""Recollection: learns from the stored trials, and keeps what it learned until another trial ends."""
+"""CalibrationCache: learns from the stored trials, and keeps what it learned until another trial ends."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Known:
     calibrations: dict[tuple[Job, str | None], Calibration | None] = field(default_factory=dict)
 
 
-class Recollection:
+class CalibrationCache:
     """A thread-safe cache of calibrations, the corrections that stored trials give to predicted step times and memory.
 
     The calibrations are computed again after another trial has ended.

@@ -6,12 +6,12 @@ from autotuner.core.errors import Busy, NotFound
 from autotuner.core.run import Finish, RunState
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Work
 from autotuner.runs.lease import Hold
-from autotuner.search.asides import Asides
+from autotuner.search.asides import ComputeService
 from autotuner.search.planning.plan import PlanProgress, plan, plan_id_of
 from autotuner.search.planning.request import PlanRequest
 
 
-def plan_kind(asides: Asides) -> Kind:
+def plan_kind(asides: ComputeService) -> Kind:
     """Return the kind of run with which a worker computes plans, which compare clusters for a training run.
 
     ``asides`` is the compute service that computes the parts of a plan in separate processes.

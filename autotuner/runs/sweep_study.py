@@ -169,7 +169,7 @@ class LosingPruner(BasePruner):
         return any(all(map(operator.ge, other, reachable)) for other in finished)
 
 
-class Worths:
+class ValueFactors:
     """Computes the part of an objective's value that does not depend on the step time, the worth of a step.
 
     The value of a layout is the worth of its step divided by its step time. For tokens per second, for example, the
@@ -241,7 +241,7 @@ class SweepStudy:
     ) -> None:
         self._request = request
         self._small = candidates.small
-        self._worths = Worths(request)
+        self._worths = ValueFactors(request)
         self._sampler = candidates.sampler(request, past)
         self._asked: dict[int, optuna.Trial] = {}  # trials that were ordered and have not ended, by number
         self._ordered: dict[int, Layout] = {}  # their layouts, since Optuna copies its parameters at each access

@@ -173,7 +173,7 @@ def new_owner() -> str:
     return f"{host_hash()[:6]}-{os.getpid()}-{uuid4().hex[:6]}"
 
 
-class Presence:
+class Heartbeats:
     """Sends the heartbeats of one worker to the store, so that people see that the worker is alive."""
 
     def __init__(self, store: Health, clock: Clock, *, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Asides: computations that a service runs in separate processes, so that they do not delay other requests."""
+"""ComputeService: computations that a service runs in separate processes, so that they do not delay other requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AsidesStanding:
+class ComputeLoad:
     """The load of a compute service: how many computations run, how many wait, and how many were stopped."""
 
     num_running: int = 0
@@ -23,7 +23,7 @@ class AsidesStanding:
     memory."""
 
 
-class Asides(Protocol):
+class ComputeService(Protocol):
     """A compute service: it calls functions for its clients, for example in the helper processes of a web service.
 
     The caller waits for the answer. The function, its arguments and its answer must be picklable.
@@ -54,7 +54,7 @@ class Asides(Protocol):
         ...
 
     @property
-    def standing(self) -> AsidesStanding:
+    def standing(self) -> ComputeLoad:
         """Return the load of the service: how many computations run, how many wait, and how many were stopped."""
         ...
 
@@ -66,7 +66,7 @@ class Asides(Protocol):
 class Inline:
     """Calls each function directly in the caller's own process, for commands that serve only one user."""
 
-    standing = AsidesStanding()
+    standing = ComputeLoad()
 
     def prepare(self) -> None:
         """Do nothing, because a direct call needs no preparation."""

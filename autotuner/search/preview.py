@@ -26,7 +26,7 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.asides import Asides
+from autotuner.search.asides import ComputeService
 from autotuner.search.caveats import caveats
 from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, PredictedLayout, best_predicted
 from autotuner.search.space.elimination import MOST_REASONS, Sieved, eliminate, empty_space
@@ -367,7 +367,7 @@ _KEPT = 64
 class Previews:
     """A cache of previews of sweeps. Helper processes compute the previews. Any thread may use the cache."""
 
-    def __init__(self, asides: Asides, kept: int = _KEPT) -> None:
+    def __init__(self, asides: ComputeService, kept: int = _KEPT) -> None:
         self._asides = asides
         self._kept = kept
         self._found: OrderedDict[str, SweepPreview | InvalidInput] = OrderedDict()

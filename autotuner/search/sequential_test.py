@@ -40,7 +40,7 @@ _MAD = 1.4826
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sitting:
+class MeasuringSession:
     """A summary of one layout's runs in one session: their number, their mean log throughput, and their scatter.
 
     A session is a group of runs that follow each other, such as the runs of one night. The scatter is the sum of the
@@ -55,7 +55,7 @@ class Sitting:
     """Sum of the squared distances from the mean."""
 
 
-def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
+def sessions_of(groups: Sequence[Floats]) -> tuple[MeasuringSession, ...]:
     """Return a summary (number, mean and scatter) of the runs of each session. Outliers are moved towards the median.
 
     The median is that of the outlier's session. The distance from which a run counts as an outlier is computed from all
@@ -68,7 +68,7 @@ def sittings(groups: Sequence[Floats]) -> tuple[Sitting, ...]:
     found = []
     for logs in (_pulled_in(group, _FAR * scale) for group in groups):
         mean = float(logs.mean())
-        found.append(Sitting(num_runs=len(logs), mean=mean, squares=float(((logs - mean) ** 2).sum())))
+        found.append(MeasuringSession(num_runs=len(logs), mean=mean, squares=float(((logs - mean) ** 2).sum())))
     return tuple(found)
 
 
@@ -186,7 +186,7 @@ class Belief:
         return weights
 
 
-def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belief:
+def believe(reference: Sequence[MeasuringSession], candidate: Sequence[MeasuringSession]) -> Belief:
     """Return how likely each change of throughput between two layouts is, if they ran in separate sessions.
 
     Args:
@@ -205,7 +205,7 @@ def believe(reference: Sequence[Sitting], candidate: Sequence[Sitting]) -> Belie
     )
 
 
-def believe_pairs(differences: Sitting) -> Belief:
+def believe_pairs(differences: MeasuringSession) -> Belief:
     """Return the likelihood of each change of throughput between two layouts that ran in turn in one session.
 
     One run of each layout makes a pair. Effects of the session on both runs of a pair cancel out in their difference.
@@ -226,14 +226,14 @@ def believe_pairs(differences: Sitting) -> Belief:
     )
 
 
-def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> tuple[Floats, Floats, Floats]:
+def _level(sessions: Sequence[MeasuringSession], within: Floats, between: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the log rate of one layout from the means of its sessions, for each pair of deviations.
 
     The result is the mean, weighted by the precision of each session, the variance of this mean, and the log likelihood
     of the distances between the sessions.
     """
-    means = np.array([sitting.mean for sitting in sittings])[:, None]
-    num_runs = np.array([sitting.num_runs for sitting in sittings])[:, None]
+    means = np.array([session.mean for session in sessions])[:, None]
+    num_runs = np.array([session.num_runs for session in sessions])[:, None]
     precisions = 1 / (between**2 + within**2 / num_runs)
     total = precisions.sum(axis=0)
     mean = (precisions * means).sum(axis=0) / total
@@ -241,10 +241,10 @@ def _level(sittings: Sequence[Sitting], within: Floats, between: Floats) -> tupl
     return mean, 1 / total, (np.log(precisions).sum(axis=0) - np.log(total) - misfit) / 2
 
 
-def _log_scatter(sittings: Sequence[Sitting], within: Floats) -> Floats:
+def _log_scatter(sessions: Sequence[MeasuringSession], within: Floats) -> Floats:
     """Return the log likelihood of the distances of runs from the means of their sessions."""
-    freedom = sum(sitting.num_runs - 1 for sitting in sittings)
-    squares = sum(sitting.squares for sitting in sittings)
+    freedom = sum(session.num_runs - 1 for session in sessions)
+    squares = sum(session.squares for session in sessions)
     fit: Floats = -freedom * np.log(within) - squares / (2 * within**2)
     return fit
 
@@ -365,12 +365,12 @@ def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_
         if not groups:
             raise InvalidInput(name, [], "must have at least one run")
     if not same_sitting:
-        both = sittings([np.log(group.rates) for group in (*reference, *candidate)])
+        both = sessions_of([np.log(group.rates) for group in (*reference, *candidate)])
         return believe(both[: len(reference)], both[len(reference) :])
     sides = [np.log([rate for group in groups for rate in group.rates]) for groups in (reference, candidate)]
     num_pairs = min(map(len, sides))
     differences: Floats = sides[1][:num_pairs] - sides[0][:num_pairs]
-    return believe_pairs(sittings([differences])[0])
+    return believe_pairs(sessions_of([differences])[0])
 
 
 # ---------------------------------------------------------------- how many more runs it takes
@@ -426,11 +426,11 @@ def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:
     """
     if runs is None or len(runs.rates) < test.min_runs:
         return test.min_runs - (len(runs.rates) if runs else 0)
-    sitting = sittings([np.log(runs.rates)])[0]
-    hidden = 1 + 1 / math.sqrt(sitting.num_runs - 1) if sitting.num_runs > 1 else 1.0
-    most = max(test.max_runs // _BASELINE_SHARE, sitting.num_runs)
-    enough = (n for n in range(sitting.num_runs, most) if _finds_loss(_of_length(sitting, n, hidden), test))
-    return next(enough, most) - sitting.num_runs
+    session = sessions_of([np.log(runs.rates)])[0]
+    hidden = 1 + 1 / math.sqrt(session.num_runs - 1) if session.num_runs > 1 else 1.0
+    most = max(test.max_runs // _BASELINE_SHARE, session.num_runs)
+    enough = (n for n in range(session.num_runs, most) if _finds_loss(_of_length(session, n, hidden), test))
+    return next(enough, most) - session.num_runs
 
 
 def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest) -> int:
@@ -438,9 +438,9 @@ def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: Se
 
     Return all that are left if only different runs could decide it.
     """
-    both = sittings([np.log(group.rates) for group in (*reference, *candidate)])
+    both = sessions_of([np.log(group.rates) for group in (*reference, *candidate)])
     before, (*others, last) = both[: len(reference)], both[len(reference) :]
-    left = test.max_runs - sum(sitting.num_runs for sitting in (*others, last))
+    left = test.max_runs - sum(session.num_runs for session in (*others, last))
 
     def decides(num_more: int, surprise: float = 0.0, calm: float = 1.0) -> bool:
         grown = _of_length(last, last.num_runs + num_more, calm)
@@ -455,19 +455,19 @@ def _more(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: Se
     return left if any(decides(left, surprise, calm) for surprise in _SURPRISES for calm in calms) else 0
 
 
-def _finds_loss(baseline: Sitting, test: SequentialTest) -> bool:
+def _finds_loss(baseline: MeasuringSession, test: SequentialTest) -> bool:
     unlucky = _Z95 * _deviation(baseline) * math.sqrt(2 / baseline.num_runs)
     candidate = replace(baseline, mean=baseline.mean + math.log1p(-test.loss) + unlucky)
     return decide(believe([baseline], [candidate]), test) is Decision.SLOWER
 
 
-def _of_length(sitting: Sitting, num_runs: int, calm: float = 1.0) -> Sitting:
+def _of_length(session: MeasuringSession, num_runs: int, calm: float = 1.0) -> MeasuringSession:
     """Return a longer session with the same mean, whose scatter is multiplied by ``calm``."""
-    return replace(sitting, num_runs=num_runs, squares=(calm * _deviation(sitting)) ** 2 * (num_runs - 1))
+    return replace(session, num_runs=num_runs, squares=(calm * _deviation(session)) ** 2 * (num_runs - 1))
 
 
-def _deviation(sitting: Sitting) -> float:
-    return math.sqrt(sitting.squares / max(sitting.num_runs - 1, 1))
+def _deviation(session: MeasuringSession) -> float:
+    return math.sqrt(session.squares / max(session.num_runs - 1, 1))
 
 
 # ---------------------------------------------------------------- a baseline that grows

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotuner.core.access import Caller, Quota, Scope, Session, Token, check_name
-from autotuner.core.errors import Conflict, InvalidInput, NotFound, NotLetIn, StoreUnavailable, TooOften
+from autotuner.core.errors import Conflict, InvalidInput, NotFound, StoreUnavailable, TooOften, Unauthenticated
 from autotuner.runs.clock import Clock
 from autotuner.service.networks import Network, household, is_within
 
@@ -311,13 +311,13 @@ class Proxy:
         names the caller.
 
         Raises:
-            NotLetIn: The header has several values, so one of them came from the caller; or its value is not a legal
-                name.
+            Unauthenticated: The header has several values, so one of them came from the caller; or its value is not a
+                legal name.
         """
         if not names or not is_within(peer, self.networks):
             return None
         if len(names) > 1:
-            raise NotLetIn(
+            raise Unauthenticated(
                 f"the proxy sent the header {self.header} {len(names)} times; configure the proxy to "
                 "replace the header of callers"
             )
@@ -329,7 +329,7 @@ class Proxy:
         try:
             check_name(name)
         except InvalidInput as error:
-            raise NotLetIn(
+            raise Unauthenticated(
                 f"the proxy sent an invalid name of a caller ({error}); correct the configuration of the proxy"
             ) from error
         return Caller(name=name, scope=Scope.ADMIN if name in self.admins else self.scope)
@@ -338,7 +338,7 @@ class Proxy:
 _PER_MINUTE = 20
 
 
-class Guesses:
+class WrongTokens:
     """Counts wrong tokens by address and by token id. After too many, tokens are refused without the slow check."""
 
     def __init__(self) -> None:
@@ -406,13 +406,13 @@ class Login:
         self._proxy = proxy
         self._digests = digests or Digests()
         self._verified = Verified()
-        self._guesses = Guesses()
+        self._guesses = WrongTokens()
 
     def caller(self, shown: Shown) -> Caller:
         """Return the caller of the request, found by a token, else by the proxy's header, else by a browser session.
 
         Raises:
-            NotLetIn: The request has no valid credentials.
+            Unauthenticated: The request has no valid credentials.
             TooOften: The address has sent this token with a wrong secret, or texts that are not tokens, too many times.
         """
         text = self._token_text(shown)
@@ -422,7 +422,7 @@ class Login:
             return caller
         if shown.session is not None:
             return _caller_of(self._session_token(shown.session))
-        raise NotLetIn(
+        raise Unauthenticated(
             "a token is missing: send the header Authorization: Bearer at_…, set AUTOTUNER_TOKEN for "
             "commands, or log in at /login"
         )
@@ -436,7 +436,7 @@ class Login:
         """Open a browser session for the owner of a token; return the session with the secret for its cookie.
 
         Raises:
-            NotLetIn: The token is not valid.
+            Unauthenticated: The token is not valid.
             TooOften: The address sent wrong tokens too many times, as in ``caller``.
         """
         token, now, secret = self._token(text, address), self._clock.now(), new_secret()
@@ -454,10 +454,10 @@ class Login:
             session = self._store.get_session(fingerprint(secret))
             token, _ = self._store.get_token(session.token_id)
         except NotFound:
-            raise NotLetIn("this session has ended; log in again at /login") from None
+            raise Unauthenticated("this session has ended; log in again at /login") from None
         now = self._clock.now()
         if session.expires_at <= now or not token.is_valid(now):
-            raise NotLetIn("this session has ended; log in again at /login")
+            raise Unauthenticated("this session has ended; log in again at /login")
         return self._used(token)
 
     # ------------------------------------------------------------------ tokens
@@ -471,13 +471,13 @@ class Login:
         if token.is_valid(now):
             return self._used(token)
         why = "has expired" if token.revoked_at is None else "was revoked"
-        raise NotLetIn(f"the token at_{token.id}_… of {token.name} {why}; ask an administrator for a new one")
+        raise Unauthenticated(f"the token at_{token.id}_… of {token.name} {why}; ask an administrator for a new one")
 
     def _recognised(self, text: str, address: str) -> Token:
         """Return the stored token with this text, whether it is still valid or not; callers that guess have to wait.
 
-        Guesses at one token do not lock out others: wrong guesses are counted by address and token, and an address only
-        waits for the token that it guesses at. Texts that are no stored token are counted together, since they let
+        Guesses at one token do not lock out other callers: they are counted by address and token, and an address waits
+        only for the token that it guesses at. Texts that are no stored token are counted together, since they let
         nobody in.
         """
         parts = read_token(text)
@@ -490,7 +490,7 @@ class Login:
             self._verified.add(text, found[1])
             return found[0]
         self._guesses.count(address, guessed_at)
-        raise NotLetIn("this token is not known; ask an administrator of the service for one")
+        raise Unauthenticated("this token is not known; ask an administrator of the service for one")
 
     def _stored(self, token_id: str) -> tuple[Token, str] | None:
         try:

@@ -21,7 +21,7 @@ from autotuner.runs.retune_clock import RetuneScheduler
 from autotuner.runs.retune_run import retune_kind
 from autotuner.runs.study_run import study_kind
 from autotuner.runs.sweep_trials import sweep_kind
-from autotuner.runs.worker import Presence, Worker, forever, new_owner
+from autotuner.runs.worker import Heartbeats, Worker, forever, new_owner
 from autotuner.service.observing import silence_optuna
 from autotuner.service.settings import Settings
 from autotuner.service.webhooks import Webhooks
@@ -76,7 +76,7 @@ class Background:
 
     def _start_presence(self, owner: str) -> None:
         """Start a thread that sends heartbeats for the worker with this name, and reports its stop at the end."""
-        presence = Presence(self.open_store().health, self.clock, name=owner)
+        presence = Heartbeats(self.open_store().health, self.clock, name=owner)
 
         def tell_until_stopped() -> None:
             forever(presence.tell, poll_s=SIGN_S, shutdown=self._shutdown, name="presence")

@@ -46,7 +46,7 @@ from autotuner.runs.challenge import findings
 from autotuner.runs.clock import Clock, SystemClock
 from autotuner.runs.gate_run import ask_gate, baseline_of
 from autotuner.runs.retuning import Retuning
-from autotuner.search.asides import Asides, Inline
+from autotuner.search.asides import ComputeService, Inline
 from autotuner.search.planning.optimizer_study import starts_of, with_trials
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import Previews, SweepPreview, require_layouts, require_modest
@@ -55,7 +55,7 @@ from autotuner.search.space.trainers import offered_by
 from autotuner.search.upkeep.gate import gate_sweep
 from autotuner.service.authentication import Tokens
 from autotuner.service.background import Background
-from autotuner.service.compute import AsidePool, Limits
+from autotuner.service.compute import ComputePool, Limits
 from autotuner.service.networks import read_networks
 from autotuner.service.observing import configure_logs
 from autotuner.service.plans import Plans
@@ -116,7 +116,7 @@ class App(Autotuner):
         With a cluster, its checks and measurements are deleted.
 
         Raises:
-            NotYours: Another caller stored it, and this caller is not an admin.
+            NotOwner: Another caller stored it, and this caller is not an admin.
             Conflict: A check of the cluster is not finished.
         """
         described = self.store.descriptions.get(cls, name)
@@ -170,7 +170,7 @@ class App(Autotuner):
     # ------------------------------------------------------------------ predictions
     def informed(self, sweep: Sweep) -> Sweep:
         """Return the sweep with its predictions corrected by the trials that had ended before the sweep was created."""
-        return self.recollection.informed(sweep)
+        return self.calibration_cache.informed(sweep)
 
     def standing(self, sweep: Sweep) -> SweepStanding:
         """Return a sweep as callers see it now: with its state, its request, its best trial and its findings.
@@ -223,7 +223,7 @@ class App(Autotuner):
                 the cluster names no engine or an unknown engine, or there are no clusters to compare, or this service's
                 own worker lacks the devices. A service without a worker cannot check the devices.
             Conflict: The key was used for a different request, or another check of the cluster is not finished.
-            NotYours: A gate would replace another caller's baseline.
+            NotOwner: A gate would replace another caller's baseline.
             QuotaExceeded: The run would use more than the rest of the caller's quota.
         """
         store, now, is_new = self.store, self.clock.now(), True
@@ -264,7 +264,7 @@ class App(Autotuner):
 
         Raises:
             NotFound: No run that callers may read has that id.
-            NotYours: Another caller created the run, and this caller is not an admin.
+            NotOwner: Another caller created the run, and this caller is not an admin.
             NotAllowed: The caller's scope is too small for this kind of run.
             Conflict: The run should be paused, but it is finished or cannot be paused.
         """
@@ -445,11 +445,11 @@ def _launcher(
     return Launchers({LOCAL: local, SIMULATED: SimulatedLauncher(), **engines}, devices)
 
 
-def _asides(settings: Settings) -> Asides:
+def _asides(settings: Settings) -> ComputeService:
     if not settings.asides:
         return Inline()
     limits = Limits(seconds=settings.aside_s, memory_bytes=settings.aside_memory_bytes)
-    return AsidePool(settings.asides, limits)
+    return ComputePool(settings.asides, limits)
 
 
 def build(

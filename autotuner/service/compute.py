@@ -24,7 +24,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from autotuner.core.errors import AutotunerError, Busy, TooCostly
 from autotuner.core.units import format_bytes
-from autotuner.search.asides import AsidesStanding
+from autotuner.search.asides import ComputeLoad
 
 _CALLER: ContextVar[str] = ContextVar("caller of compute subprocesses", default="")
 
@@ -192,7 +192,7 @@ class Limits:
     """Bytes that the computation may use beyond the memory that its process has at the start."""
 
 
-class AsidePool:
+class ComputePool:
     """Runs each computation in a new process, so that time and memory can be limited.
 
     A server process, the fork server of ``multiprocessing``, has imported all modules and forks the new processes. It
@@ -219,10 +219,10 @@ class AsidePool:
         ensure_running()
 
     @property
-    def standing(self) -> AsidesStanding:
+    def standing(self) -> ComputeLoad:
         """Return how many computations run now, how many wait, and how many were ended without an answer."""
         running, waiting = self._turns.callers()
-        return AsidesStanding(num_running=len(running), num_waiting=len(waiting), num_ended=self._ended)
+        return ComputeLoad(num_running=len(running), num_waiting=len(waiting), num_ended=self._ended)
 
     def ask(self, function: Callable[Given, Answer], *args: Given.args, **kwargs: Given.kwargs) -> Answer:
         """Call a function that takes less than about a second in a new process, and return its result."""

@@ -14,7 +14,7 @@ from autotuner.runs.clock import Clock
 from autotuner.runs.plan_run import plan_kind
 from autotuner.runs.tracing import carried
 from autotuner.runs.worker import Worker, new_owner
-from autotuner.search.asides import Asides
+from autotuner.search.asides import ComputeService
 from autotuner.search.planning.offers import offers
 from autotuner.search.planning.plan import PlanProgress, PlanRun, plan_id_of
 from autotuner.search.planning.request import PlanRequest
@@ -38,7 +38,7 @@ class Plans:
     process that answers this caller then computes the plan.
     """
 
-    def __init__(self, store: RunStore, asides: Asides, clock: Clock, lease_s: float) -> None:
+    def __init__(self, store: RunStore, asides: ComputeService, clock: Clock, lease_s: float) -> None:
         self._store = store
         self._asides = asides
         self._clock = clock

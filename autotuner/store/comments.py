@@ -53,7 +53,7 @@ class CommentStore(Part):
         return [Comment(**row._mapping) for row in rows], total
 
     def remove(self, comment_id: str, *, caller: Caller = NOBODY_ASKED) -> Comment:
-        """Delete a comment and return it; raise ``NotYours`` if the caller is neither its author nor an admin."""
+        """Delete a comment and return it; raise ``NotOwner`` if the caller is neither its author nor an admin."""
         with writing(self._engine) as connection:
             comment = _get(connection, comment_id)
             caller.require_own("comment", comment_id, comment.created_by)

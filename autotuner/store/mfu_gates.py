@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from autotuner.core.access import NOBODY_ASKED, Caller
 from autotuner.core.announcement import Announcement, AnnouncementKind
-from autotuner.core.errors import InvalidInput, NotFound, NotYours
+from autotuner.core.errors import InvalidInput, NotFound, NotOwner
 from autotuner.core.run import Finish, NewRun
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.upkeep import Baseline, GateRun, GateRunRequest, MfuGateOutcome, MfuGateResult
@@ -114,7 +114,7 @@ def _end(connection: Connection, gate_id: str, end: Finish, now: float) -> None:
             _require_replaceable(connection, baseline, gate)
             values = {"name": baseline.name, "key": baseline.key, "at": baseline.at, "document": baseline}
             upsert(connection, baselines, ["name", "key"], values)  # if two gates set it at once, the later one stays
-        except NotYours as error:
+        except NotOwner as error:
             said = f"{said}; no baseline was set, because another one was set meanwhile: {error}"
             connection.execute(update(runs).where(runs.c.id == gate_id).values(detail=said))
     if _is_reusable(gate, result):
@@ -161,7 +161,7 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: GateR
     """Check that the gate may replace the stored baseline: it compared with this baseline, or the same caller set it.
 
     Raises:
-        NotYours: Another caller has set the baseline meanwhile.
+        NotOwner: Another caller has set the baseline meanwhile.
     """
     mine = (baselines.c.name == baseline.name) & (baselines.c.key == baseline.key)
     stored = connection.scalar(select(baselines.c.document).where(mine).with_for_update())
@@ -170,7 +170,7 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: GateR
         return
     owner = connection.scalar(select(runs.c.created_by).where(runs.c.id == stored.gate_id))
     if owner is not None and owner != gate.created_by:
-        raise NotYours("baseline", baseline.name, owner)
+        raise NotOwner("baseline", baseline.name, owner)
 
 
 GATE_ROWS = Rows(

@@ -10,8 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 import httpx
 import pytest
 
-from autotuner.search.asides import Asides, Inline
-from autotuner.service.compute import AsidePool, Limits, asker
+from autotuner.search.asides import ComputeService, Inline
+from autotuner.service.compute import ComputePool, Limits, asker
 from autotuner.store.sql import memory_store
 from tests.api.access import People
 from tests.api.bodies import CPU, EIGHT, PLAN
@@ -49,7 +49,7 @@ FROZE = {
 
 
 @contextmanager
-def service(asides: Asides | None = None) -> Iterator[httpx.Client]:
+def service(asides: ComputeService | None = None) -> Iterator[httpx.Client]:
     app = app_on(memory_store())
     app = app if asides is None else replace(app, asides=asides)
     with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
@@ -57,9 +57,9 @@ def service(asides: Asides | None = None) -> Iterator[httpx.Client]:
     app.close()
 
 
-def pool(seconds: float = 60.0, memory_bytes: int = 2_000_000_000) -> AsidePool:
+def pool(seconds: float = 60.0, memory_bytes: int = 2_000_000_000) -> ComputePool:
     limits = Limits(seconds=seconds, memory_bytes=memory_bytes)
-    return AsidePool(2, limits)
+    return ComputePool(2, limits)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from autotuner.core.access import Caller, Scope
 from autotuner.core.comment import CommentCreate
-from autotuner.core.errors import NotFound, NotYours
+from autotuner.core.errors import NotFound, NotOwner
 from autotuner.store.options import Page, SweepFilter
 from autotuner.store.sql import Store
 from tests.contracts.acts import add, create, held_sweep
@@ -48,7 +48,7 @@ def test_a_comment_needs_the_sweep_and_the_trial_that_it_is_about(store: Store) 
 def test_a_comment_is_removed_by_who_wrote_it_and_by_an_admin_alone(store: Store) -> None:
     sweep = create(store, name="of bob")
     first, second = (store.comments.add(sweep.id, note("mine"), now=at, caller=ADA) for at in (1.0, 2.0))
-    with pytest.raises(NotYours, match="'ada' made it"):
+    with pytest.raises(NotOwner, match="'ada' made it"):
         store.comments.remove(first.id, caller=BOB)
     assert store.comments.remove(first.id, caller=ADA) == first
     assert store.comments.remove(second.id) == second

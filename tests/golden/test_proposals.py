@@ -29,7 +29,7 @@ from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.costmodel.predict import predict_one
-from autotuner.runs.past_trials import Recollection
+from autotuner.runs.past_trials import CalibrationCache
 from autotuner.runs.sweep_study import Candidates
 from tests.golden.golden import Golden
 from tests.golden.jobs import EndedSweep, few_digits, job_of, run_sweep
@@ -123,7 +123,7 @@ def test_layouts_that_are_proposed_before_any_trial_ends_are_those_that_were_rec
 def test_trials_teach_what_was_recorded(golden: Golden, name: str) -> None:
     found = _sweep(name)
     _sweep("known-trials")  # it adds to the store of "little-memory", whichever test runs first
-    known, trained = Recollection(found.store.history), found.sweep.request.job
+    known, trained = CalibrationCache(found.store.history), found.sweep.request.job
     longer = replace(trained.workload, global_batch_size=2 * trained.workload.global_batch_size)
     later = known.calibrated(replace(trained, workload=longer))
     assert later.calibration is not None

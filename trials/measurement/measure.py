@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.profiler import record_function
 
 from autotuner.core.measurement import Measurement, PhaseTimes, StepReport
-from autotuner.core.measuring import Peak, Seen, mean_over_period, measurement_of
+from autotuner.core.measuring import Peak, TrialObservations, mean_over_period, measurement_of
 from autotuner.core.stages import steps_per_exchange
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.training.pipelines.pipeline import DeviceClock
@@ -120,7 +120,7 @@ def measurement(
     measured = _Measured(
         steps=[report.step for report in steps if report.is_measured], period=steps_per_exchange(spec.layout)
     )
-    seen = Seen(
+    seen = TrialObservations(
         peak_bytes=tuple(record.peak_bytes for record in ranks),
         reserved_bytes=tuple(record.reserved_bytes for record in ranks),
         phases=_slowest_phases(ranks, measured),

@@ -16,7 +16,7 @@ from autotuner.api.edge.auth import OPEN, Entrance, check_form, needs
 from autotuner.api.edge.caller import SESSION_COOKIE, set_caller
 from autotuner.api.errors import CrossSite
 from autotuner.core.access import Scope
-from autotuner.core.errors import NotLetIn, TooOften
+from autotuner.core.errors import TooOften, Unauthenticated
 
 router = APIRouter(include_in_schema=False, default_response_class=Response)
 
@@ -32,7 +32,7 @@ _LONGEST = 2000
 """Maximum number of characters of a path to open after the login; servers and browsers accept little more."""
 
 _STATUSES = {
-    NotLetIn: HTTPStatus.UNAUTHORIZED,
+    Unauthenticated: HTTPStatus.UNAUTHORIZED,
     CrossSite: HTTPStatus.FORBIDDEN,
     TooOften: HTTPStatus.TOO_MANY_REQUESTS,
 }
@@ -64,7 +64,7 @@ async def log_in(
         session, secret = await anyio.to_thread.run_sync(entrance.login.open_session, token.strip(), shown.address)
         let_in = replace(shown, authorization=None, session=secret, names=())
         set_caller(request.scope, await anyio.to_thread.run_sync(entrance.login.caller, let_in))  # for the audit log
-    except (NotLetIn, CrossSite, TooOften) as error:
+    except (Unauthenticated, CrossSite, TooOften) as error:
         return _form(request, wanted, error)
     answer = _go_on(request, wanted)
     _keep(request, answer, SESSION_COOKIE, secret, int(session.expires_at - session.created_at))
@@ -91,7 +91,7 @@ def _entrance(request: Request) -> Entrance | None:
 async def _is_let_in(request: Request, entrance: Entrance) -> bool:
     try:
         await anyio.to_thread.run_sync(entrance.login.caller, entrance.shown_by(request.scope))
-    except (NotLetIn, TooOften):
+    except (Unauthenticated, TooOften):
         return False
     return True
 

@@ -112,7 +112,7 @@ class _Met:
 
 
 @dataclass(frozen=True, eq=False)
-class MetTraffic:
+class ContendingTraffic:
     """Traffic of tensor, context, expert and pipeline groups that shares network links with data-parallel collectives.
 
     It describes one pass (forward or backward) of a micro-batch, with one row per layout.
@@ -121,7 +121,7 @@ class MetTraffic:
     axes: Sequence[_Met]
 
     @classmethod
-    def of(cls, x: LayoutColumns, job: Job, passes: PassTraffic) -> MetTraffic:
+    def of(cls, x: LayoutColumns, job: Job, passes: PassTraffic) -> ContendingTraffic:
         """Return the traffic that tensor, context, expert and pipeline groups send between nodes during one pass.
 
         Args:

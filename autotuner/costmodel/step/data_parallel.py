@@ -14,7 +14,7 @@ from autotuner.costmodel.communication.collectives import (
     data_reduce_scatter_s,
     without_starts,
 )
-from autotuner.costmodel.communication.contention import MetTraffic
+from autotuner.costmodel.communication.contention import ContendingTraffic
 from autotuner.costmodel.communication.group import Group
 from autotuner.costmodel.communication.layer_collectives import exposed_s, overlap_share
 from autotuner.costmodel.communication.layout_groups import (
@@ -63,7 +63,7 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
     forward_s, backward_s = share * window.forward_s, share * window.backward_s
     if x.gradient_clip.any():
         backward_s = np.where(x.gradient_clip == GradientClip.PRE, 0.0, backward_s)
-    met = None if window.traffic is None else MetTraffic.of(x, job, window.traffic)
+    met = None if window.traffic is None else ContendingTraffic.of(x, job, window.traffic)
     under_forward_s = _under(gather_s, forward_s, parts, met)
     under_backward_s = _under(reduce_s + gather_s * x.reshard_after_forward, backward_s, parts, met)
     reduced_s = _under(reduce_s, backward_s, parts, met)
@@ -87,7 +87,7 @@ def data_communication_s(x: LayoutColumns, job: Job, window: RankWindow) -> Floa
     return full_s + lossy_exchange_s(x, job, owned_elements(x, job, window.held))
 
 
-def _under(wire_s: Floats, window_s: Floats, parts: Floats, met: MetTraffic | None) -> Floats:
+def _under(wire_s: Floats, window_s: Floats, parts: Floats, met: ContendingTraffic | None) -> Floats:
     """Return the exposed time of collectives during one pass.
 
     It includes the cost of sharing links with the pass's own traffic.

@@ -52,7 +52,7 @@ def errors_of(layout: Layout, job: Job, prediction: Prediction) -> Errors:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Told:
+class PilotResult:
     """The knowledge from a small sweep on one accelerator: which prediction errors it measures, and how well.
 
     An error factor is the unknown ratio of true to predicted time of one part of a step. A sweep measures sums of
@@ -67,7 +67,7 @@ class Told:
     """Standard deviation of the noise of each sum."""
 
     @classmethod
-    def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> Told | None:
+    def by_parts(cls, accelerator: str, errors: Errors, parts: Iterable[str], num_trials: int) -> PilotResult | None:
         """Return the knowledge from trials that measure some parts of a step; None if the step has no such part.
 
         For each part, the trials measure the product of two factors: the part's own error factor, and the error factor
@@ -143,7 +143,7 @@ class Belief:
         found: Floats = self.weights @ self.covariance @ self.weights.T
         return found
 
-    def after(self, told: Told) -> Belief:
+    def after(self, told: PilotResult) -> Belief:
         """Return the distribution of the run times that would remain after a small sweep.
 
         Only the uncertainty shrinks: the results of the sweep are not known yet.

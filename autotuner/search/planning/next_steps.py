@@ -17,7 +17,7 @@ from autotuner.core.trial import ScaledTrial, part_of
 from autotuner.core.units import GIGA
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import Z80
-from autotuner.search.planning.decision import Decision, Told, errors_of
+from autotuner.search.planning.decision import Decision, PilotResult, errors_of
 from autotuner.search.planning.offers import Offer, changed
 from autotuner.search.planning.outcomes import (
     Outcome,
@@ -101,7 +101,7 @@ class _Sweep:
 
     row: int
     """Row of the candidate whose best layout it is a proxy for."""
-    told: Told
+    told: PilotResult
     pilot: PilotSweep
     """Description of the sweep, in which ``saved`` is not known yet."""
 
@@ -161,7 +161,7 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
     trial, small = found
     prediction = predict_one(trial.layout, small)
     parts = trial.measured_parts or OF_A_RANK
-    told = Told.by_parts(cluster.accelerator.name, errors_of(trial.layout, small, prediction), parts, NUM_TRIALS)
+    told = PilotResult.by_parts(cluster.accelerator.name, errors_of(trial.layout, small, prediction), parts, NUM_TRIALS)
     seconds = NUM_TRIALS * (_START_S + _NUM_STEPS * prediction.step_time.total_s)
     price_per_hour = target.footprint.price_per_hour * cluster.world_size / target.cluster.world_size
     if told is None:

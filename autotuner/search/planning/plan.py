@@ -22,7 +22,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.named import resolved
 from autotuner.core.run import Run
 from autotuner.core.value import value
-from autotuner.search.asides import Asides
+from autotuner.search.asides import ComputeService
 from autotuner.search.caveats import caveats
 from autotuner.search.planning.decision import Decision
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, pilot_sweeps, upgrades
@@ -113,7 +113,7 @@ class Plan:
     """Caveats about the predictions, and about clusters with too many layouts to search."""
 
 
-def plan(request: PlanRequest, asides: Asides, progress: Progress = lambda done, known: None) -> Plan:
+def plan(request: PlanRequest, asides: ComputeService, progress: Progress = lambda done, known: None) -> Plan:
     """Compare clusters for a training run, and return a plan that says which cluster to take.
 
     Args:
@@ -153,7 +153,7 @@ class _Work:
         too_large: Clusters with too many layouts to search, each with a caveat.
     """
 
-    def __init__(self, request: PlanRequest, asides: Asides, progress: Progress) -> None:
+    def __init__(self, request: PlanRequest, asides: ComputeService, progress: Progress) -> None:
         self._request = request
         self._asides = asides
         self._progress = progress

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import Trial, TrialsVersion
-from autotuner.search.asides import Asides
+from autotuner.search.asides import ComputeService
 from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, best_predicted
 from autotuner.search.results.trial_table import TableRow, ranked_rows, untried_rows
 from autotuner.search.space.trainers import trial_rules
@@ -53,7 +53,7 @@ class SweepTables:
     Any thread may use one object.
     """
 
-    def __init__(self, asides: Asides) -> None:
+    def __init__(self, asides: ComputeService) -> None:
         self._asides = asides
         self._mutex = threading.Lock()
         self._predicted: OrderedDict[str, BestLayouts] = OrderedDict()

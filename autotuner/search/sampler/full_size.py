@@ -31,7 +31,7 @@ from autotuner.search.sampler.priors import (
     time_prior,
 )
 from autotuner.search.sampler.proxies import ProxyTrials, proxy_trials
-from autotuner.search.sampler.transfer import StandIn, StandIns
+from autotuner.search.sampler.transfer import ProxyPoints, ProxyRun
 from autotuner.search.space.trainers import trial_rules
 
 _STEP_PARTS = tuple(f.name for f in fields(StepTime))
@@ -46,7 +46,7 @@ class ProxyTrial:
 
     stands_for: Layout
     """Layout of the full-size job for which the trial is a proxy."""
-    stand_in: StandIn
+    stand_in: ProxyRun
     """Job and layout that the proxy trial ran."""
     step_time_s: float | None = None
     """Measured step time of the trial; None if it was not measured."""
@@ -70,7 +70,7 @@ class FullSize:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._stand_ins = StandIns(job, times=times_in_intervals)
+        self._stand_ins = ProxyPoints(job, times=times_in_intervals)
         self._last: tuple[tuple[Layout, ...], LayoutColumns, PredictionColumns] | None = None
 
     def estimates(self, layouts: Sequence[Layout], trials: Iterable[ProxyTrial]) -> list[FullSizeEstimate]:
@@ -205,10 +205,10 @@ class SmallScale:
             self._scaled[layout] = self._trials.trial_of(layout)
         return self._scaled[layout]
 
-    def stand_in(self, layout: Layout) -> StandIn:
+    def stand_in(self, layout: Layout) -> ProxyRun:
         """Return the smaller layout that the proxy trial of a full-size layout runs, with the smaller job."""
         scaled = self.scaled(layout)
-        return StandIn(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
+        return ProxyRun(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
 
     def growth(self, layout: Layout) -> float:
         """Return the predicted step time of a layout, divided by that of its proxy trial (a smaller trial)."""

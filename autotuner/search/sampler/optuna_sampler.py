@@ -29,7 +29,7 @@ from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_st
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.search.sampler.observations import Evidence, EvidenceReader, params_of
 from autotuner.search.sampler.priors import memory_prior, time_prior
-from autotuner.search.sampler.propose import Beliefs, FrontWorths, MemoryBelief, Proposal, memory_belief, propose
+from autotuner.search.sampler.propose import Beliefs, FrontFactors, MemoryBelief, Proposal, memory_belief, propose
 from autotuner.search.sampler.transfer import OtherJobs, ScaleDown
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class LayoutSampler(BaseSampler):
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
             worth_per_step=worth,
-            front=FrontWorths.of(objective.front, job, footprints, len(layouts)) if objective.front else None,
+            front=FrontFactors.of(objective.front, job, footprints, len(layouts)) if objective.front else None,
             others=others,
         )
         self._ruled_out: frozenset[int] = frozenset()

@@ -32,7 +32,7 @@ from autotuner.search.sampler.transfer import OtherJobs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FrontWorths:
+class FrontFactors:
     """The part of each layout's value that does not depend on its step time, for each metric of a Pareto front.
 
     Once a step time is known, the values follow from it. For a rate, such as tokens per second, this part is the value
@@ -163,7 +163,7 @@ class Beliefs:
     """Bytes that a rank may allocate."""
     worth_per_step: Floats
     """Value of the objective times the step time, for each row."""
-    front: FrontWorths | None = None
+    front: FrontFactors | None = None
     """Parts of the values that do not depend on the step time, by metric, if the search is for a Pareto front; None:
     the search is for the best value only."""
     others: OtherJobs | None = None

@@ -42,7 +42,7 @@ from autotuner.search.sampler.priors import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandIn:
+class ProxyRun:
     """The job and layout that a proxy trial runs in place of a full-size layout; both are usually smaller."""
 
     job: Job
@@ -52,10 +52,10 @@ class StandIn:
     """Layout that ran, which is legal for that job."""
 
 
-ScaleDown: TypeAlias = Callable[[Layout], StandIn]
+ScaleDown: TypeAlias = Callable[[Layout], ProxyRun]
 """A function that returns the proxy for a layout. It must return the same proxy every time."""
 
-StoodFor: TypeAlias = Sequence[tuple[Layout, StandIn]]
+StoodFor: TypeAlias = Sequence[tuple[Layout, ProxyRun]]
 """Layouts, each with the trial that ran instead of it."""
 
 PriorOf: TypeAlias = Callable[[LayoutColumns, PredictionColumns, Job], Prior]
@@ -80,7 +80,7 @@ class _Known:
     allowance_bytes: float
 
 
-class StandIns:
+class ProxyPoints:
     """Makes points of the Gaussian model from proxy trials, which run smaller layouts in place of full-size ones.
 
     A point is a layout with its prediction. The model learns from the points' results about the full-size layouts.
@@ -93,7 +93,7 @@ class StandIns:
     def __init__(self, job: Job, *, times: PriorOf = times_as_searched) -> None:
         self._job = job
         self._times = times
-        self._known: dict[StandIn, _Known] = {}
+        self._known: dict[ProxyRun, _Known] = {}
         self._numbers: dict[Job, int] = {job: 0}
         self._similarities: dict[tuple[Transfer, int], TaskSimilarity] = {}  # by the number of known jobs
 
@@ -124,7 +124,7 @@ class StandIns:
             limit_bytes=[float(one.job.cluster.accelerator.memory_bytes) for one in stand_ins],
         )
 
-    def memory(self, stand_in: StandIn, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
+    def memory(self, stand_in: ProxyRun, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
         """Return the memory result of a proxy trial (a smaller trial): whether it fitted, and its peak.
 
         A measured peak does not include memory that the allocator does not report. The method adds this part, so that
@@ -139,7 +139,7 @@ class StandIns:
             return MemoryTrial(fits=fits)
         return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(stand_in))
 
-    def allowance_bytes(self, stand_in: StandIn) -> float:
+    def allowance_bytes(self, stand_in: ProxyRun) -> float:
         """Return the bytes of predicted peak memory that a measured peak does not include, for a proxy trial.
 
         Args:
@@ -174,12 +174,12 @@ class StandIns:
         )
         return Related(points=placed, similarity=self._similarities[key])
 
-    def _predict(self, stand_ins: Sequence[StandIn]) -> None:
+    def _predict(self, stand_ins: Sequence[ProxyRun]) -> None:
         """Predict the layouts of the trials, and make points for the models of time and memory.
 
         Each layout is predicted once, and those of one job are predicted together.
         """
-        unknown: dict[Job, list[StandIn]] = defaultdict(list)
+        unknown: dict[Job, list[ProxyRun]] = defaultdict(list)
         for one in dict.fromkeys(stand_ins):
             if one not in self._known:
                 unknown[self._on_known_cluster(one.job)].append(one)
@@ -220,8 +220,8 @@ class OtherJobs:
     ) -> None:
         self._layouts = layouts
         self._scale_down = scale_down
-        self._stand_ins = StandIns(job)
-        self._of_row: dict[int, StandIn] = {}
+        self._stand_ins = ProxyPoints(job)
+        self._of_row: dict[int, ProxyRun] = {}
         self._past = tuple(past)
         self._timed = [(trial, trial.step_time_s) for trial in past if trial.step_time_s is not None]
 
@@ -266,16 +266,16 @@ class OtherJobs:
         """
         return self._stand_ins.allowance_bytes(self._stand_in(row))
 
-    def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, StandIn]]:
+    def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, ProxyRun]]:
         return [(self._layouts.row(row), self._stand_in(row)) for row in rows]
 
-    def _stand_in(self, row: int) -> StandIn:
+    def _stand_in(self, row: int) -> ProxyRun:
         assert self._scale_down is not None, "a trial runs the layout itself"
         if row not in self._of_row:
             self._of_row[row] = self._scale_down(self._layouts.row(row))
         return self._of_row[row]
 
 
-def _itself(trial: PastTrial) -> tuple[Layout, StandIn]:
+def _itself(trial: PastTrial) -> tuple[Layout, ProxyRun]:
     """Return a past trial as evidence about its own layout."""
-    return trial.layout, StandIn(job=trial.job, layout=trial.layout)
+    return trial.layout, ProxyRun(job=trial.job, layout=trial.layout)

@@ -13,7 +13,7 @@ from autotuner.core.sweep import Budget, Sweep, SweepRequest
 from autotuner.core.trial import PastTrial, Trial
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.costmodel.predict import predict_one
-from autotuner.runs.past_trials import Recollection, informed
+from autotuner.runs.past_trials import CalibrationCache, informed
 from autotuner.store.history import HistoryStore
 from autotuner.store.sql import Store, memory_store
 from tests.builders import sweep_request
@@ -86,19 +86,19 @@ def known(job: Job) -> Calibration:
 
 
 def test_nothing_is_known_without_a_trial(team: Team) -> None:
-    assert Recollection(team.store.history).calibrated(JOB) == JOB
-    assert Recollection(team.store.history).lessons() == []
+    assert CalibrationCache(team.store.history).calibrated(JOB) == JOB
+    assert CalibrationCache(team.store.history).lessons() == []
 
 
 def test_trials_that_ended_tell_how_fast_such_hardware_is(team: Team) -> None:
     team.sweep(1.5)
-    said = known(Recollection(team.store.history).calibrated(JOB))
+    said = known(CalibrationCache(team.store.history).calibrated(JOB))
     assert 1.1 < said.factor < 1.6
     assert (said.num_runs, said.num_trials, said.num_sweeps) == (3, 3, 1)
 
 
 def test_each_trial_that_ends_is_known_to_the_next_question(team: Team) -> None:
-    remembered = Recollection(team.store.history)
+    remembered = CalibrationCache(team.store.history)
     team.sweep(1.5)
     assert known(remembered.calibrated(JOB)).num_trials == 3
     team.sweep(1.5)
@@ -108,7 +108,7 @@ def test_each_trial_that_ends_is_known_to_the_next_question(team: Team) -> None:
 def test_trials_are_read_once_while_no_other_has_ended(team: Team) -> None:
     team.sweep(1.5)
     history = Counted(team.store._engine, team.store.runs)
-    remembered = Recollection(history)
+    remembered = CalibrationCache(history)
     larger = replace(JOB, workload=replace(JOB.workload, global_batch_size=2 * JOB.workload.global_batch_size))
     for job in (JOB, larger, JOB):
         remembered.calibrated(job)
@@ -119,24 +119,24 @@ def test_trials_are_read_once_while_no_other_has_ended(team: Team) -> None:
 def test_only_trials_that_ended_since_are_read_again(team: Team) -> None:
     team.sweep(1.5)
     history = Counted(team.store._engine, team.store.runs)
-    remembered = Recollection(history)
+    remembered = CalibrationCache(history)
     remembered.calibrated(JOB)
     team.sweep(1.5)
-    assert known(remembered.calibrated(JOB)) == known(Recollection(team.store.history).calibrated(JOB))
+    assert known(remembered.calibrated(JOB)) == known(CalibrationCache(team.store.history).calibrated(JOB))
     assert history.num_trials == 3 + 4  # the last of those before, and three new ones: an hour lies between trials
 
 
 def test_runs_that_a_caller_sent_count_beside_the_stored_trials(team: Team) -> None:
     team.sweep(1.5)
     sent = replace(JOB, calibration=Calibration(factor=1.5, deviation=0.05, num_runs=2))
-    said = known(Recollection(team.store.history).calibrated(sent))
+    said = known(CalibrationCache(team.store.history).calibrated(sent))
     assert (said.num_runs, said.num_trials) == (5, 3)
 
 
 def test_a_simulated_cluster_learns_nothing_from_real_ones(team: Team) -> None:
     team.sweep(1.5)
     simulated = replace(JOB, cluster=replace(JOB.cluster, engine="simulated"))
-    assert Recollection(team.store.history).calibrated(simulated) == simulated
+    assert CalibrationCache(team.store.history).calibrated(simulated) == simulated
 
 
 def test_a_sweep_predicts_with_what_earlier_ones_measured(team: Team) -> None:
@@ -164,21 +164,21 @@ def test_a_sweep_knows_for_all_of_its_life_what_had_ended_when_it_was_asked_for(
     before = known(informed(sweep, team.store.history).request.job)
     team.sweep(3.0)
     assert known(informed(sweep, team.store.history).request.job) == before
-    assert known(Recollection(team.store.history).informed(sweep).request.job) == before
+    assert known(CalibrationCache(team.store.history).informed(sweep).request.job) == before
     assert before.num_trials == 3
 
 
 def test_each_platform_has_its_lesson(team: Team) -> None:
     sweep, _ = team.sweep(1.5)
-    (lesson,) = Recollection(team.store.history).lessons()
+    (lesson,) = CalibrationCache(team.store.history).lessons()
     assert lesson.platform.accelerator == sweep.request.job.cluster.accelerator.name
     assert (lesson.num_trials, lesson.num_sweeps) == (3, 1)
-    assert Recollection(team.store.history).lessons("h100-sxm") == []
+    assert CalibrationCache(team.store.history).lessons("h100-sxm") == []
 
 
 def test_a_sweep_that_nothing_ended_after_knows_what_a_prediction_knows(team: Team) -> None:
     team.sweep(1.5)
     sweep, _ = team.store.create_sweep(sweep_request(), now=team.clock.now())
-    remembered = Recollection(team.store.history)
+    remembered = CalibrationCache(team.store.history)
     expected = known(informed(sweep, team.store.history).request.job)
     assert known(remembered.informed(sweep).request.job) == expected == known(remembered.calibrated(JOB))

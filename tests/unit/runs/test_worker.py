@@ -18,7 +18,7 @@ from autotuner.core.upkeep import GateRun, MfuGateOutcome
 from autotuner.runs.gate_run import gate_kind
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.lease import Hold
-from autotuner.runs.worker import Presence, Worker, forever
+from autotuner.runs.worker import Heartbeats, Worker, forever
 from autotuner.service.build import build
 from autotuner.service.settings import Settings
 from autotuner.store.engine import writing
@@ -328,7 +328,7 @@ def test_a_worker_is_seen_while_it_runs_and_gone_when_it_was_stopped() -> None:
 
 def test_each_sign_of_life_is_of_its_time_and_the_start_stays() -> None:
     store, clock = memory_store(), ManualClock()
-    presence = Presence(store.health, clock, name="worker-a")
+    presence = Heartbeats(store.health, clock, name="worker-a")
     for seconds in (5.0, 10.0):
         clock.sleep(seconds)
         presence.tell()
@@ -343,4 +343,4 @@ def test_a_worker_stops_though_the_store_is_away() -> None:
 
     store = memory_store()
     store.health = Away(store._engine, store.runs)
-    Presence(store.health, ManualClock(), name="worker-a").end()
+    Heartbeats(store.health, ManualClock(), name="worker-a").end()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from autotuner.core.errors import Busy, NotFound, TooCostly
-from autotuner.service.compute import AsidePool, Limits, Turns, asked_by, asker
+from autotuner.service.compute import ComputePool, Limits, Turns, asked_by, asker
 from tests.patience import PATIENCE_S
 from tests.unit.service.questions import dies, fills, fork_of, held_bytes, refuses, says_much, slips, spins, waits
 
@@ -170,12 +170,12 @@ def test_the_caller_is_known_inside_its_context_alone() -> None:
 
 
 # ---------------------------------------------------------------- pool
-def pool_of(num_at_once: int, seconds: float = 60.0) -> AsidePool:
-    return AsidePool(num_at_once, Limits(seconds=seconds, memory_bytes=500_000_000))
+def pool_of(num_at_once: int, seconds: float = 60.0) -> ComputePool:
+    return ComputePool(num_at_once, Limits(seconds=seconds, memory_bytes=500_000_000))
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[AsidePool]:
+def pool() -> Iterator[ComputePool]:
     pool = pool_of(2)
     yield pool
     pool.close()
@@ -199,14 +199,14 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_an_answer_of_any_size_is_computed_in_another_process(pool: AsidePool) -> None:
+def test_an_answer_of_any_size_is_computed_in_another_process(pool: ComputePool) -> None:
     assert pool.ask(fork_of, 1) not in (os.getpid(), os.getppid())
     assert pool.search(held_bytes, 100_000_000) == 100_000_000
     assert len(pool.ask(bytes, 30_000_000)) == 30_000_000
     assert pool.ask(says_much) == 1
 
 
-def test_errors_for_the_caller_and_internal_errors_keep_their_types(pool: AsidePool) -> None:
+def test_errors_for_the_caller_and_internal_errors_keep_their_types(pool: ComputePool) -> None:
     with pytest.raises(NotFound, match="no model 'x'; did you mean 'nearest'") as raised:
         pool.ask(refuses, name="x")
     assert (raised.value.key, raised.value.nearest) == ("x", "nearest")
@@ -214,7 +214,7 @@ def test_errors_for_the_caller_and_internal_errors_keep_their_types(pool: AsideP
         pool.ask(slips)
 
 
-def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_answered(pool: AsidePool) -> None:
+def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_answered(pool: ComputePool) -> None:
     with pytest.raises(
         TooCostly,
         match=(
@@ -230,7 +230,7 @@ def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_ans
     assert pool.ask(waits, 0.0) == 0.0
 
 
-def test_a_new_fork_server_replaces_a_killed_one(pool: AsidePool) -> None:
+def test_a_new_fork_server_replaces_a_killed_one(pool: ComputePool) -> None:
     first = pool.ask(fork_of, 1)
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: psutil.Process(first).status() == psutil.STATUS_ZOMBIE)

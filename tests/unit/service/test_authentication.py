@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotuner.core.access import Caller, Quota, Scope
-from autotuner.core.errors import InvalidInput, NotLetIn, TooOften
+from autotuner.core.errors import InvalidInput, TooOften, Unauthenticated
 from autotuner.service.authentication import (
     FIRST_ADMIN,
     Digests,
@@ -110,7 +110,7 @@ def test_a_token_is_whom_it_was_given_to_by_its_digest_once_and_by_its_row_each_
         login.caller(bearing(text))
     assert counting_digests.num_judged == 1
     tokens.revoke(token.id)
-    with pytest.raises(NotLetIn, match=f"{token.id}.* of ada was revoked"):
+    with pytest.raises(Unauthenticated, match=f"{token.id}.* of ada was revoked"):
         login.caller(bearing(text))
 
 
@@ -118,13 +118,13 @@ def test_a_token_counts_until_it_expires(login: Login, tokens: Tokens, clock: Se
     _, text = tokens.add("ada", Scope.RUN, expires_at=clock.at + 10)
     login.caller(bearing(text))
     clock.at += 10
-    with pytest.raises(NotLetIn, match="has expired"):
+    with pytest.raises(Unauthenticated, match="has expired"):
         login.caller(bearing(text))
 
 
 @pytest.mark.parametrize("shown", ["", "at_", WRONG, "x" * 10_000, "nul\x00", "half a pair \udcff"])
 def test_a_text_that_is_not_a_token_is_refused_and_not_repeated(login: Login, shown: str) -> None:
-    with pytest.raises(NotLetIn) as refused:
+    with pytest.raises(Unauthenticated) as refused:
         login.caller(bearing(shown))
     assert len(str(refused.value)) < 100
 
@@ -133,10 +133,10 @@ def test_a_request_with_a_missing_or_wrong_token_is_refused(login: Login, tokens
     (one, _), (_, other) = tokens.add("ada", Scope.RUN), tokens.add("bob", Scope.ADMIN)
     parts = read_token(other)
     assert parts is not None
-    with pytest.raises(NotLetIn, match="not known"):
+    with pytest.raises(Unauthenticated, match="not known"):
         login.caller(bearing(f"at_{one.id}_{parts[1]}"))
     for shown in (Shown(address=""), Shown(address="", authorization="Basic YWRhOng=")):
-        with pytest.raises(NotLetIn, match="Bearer"):
+        with pytest.raises(Unauthenticated, match="Bearer"):
             login.caller(shown)
 
 
@@ -152,7 +152,7 @@ def test_last_use_is_kept_to_the_minute(login: Login, tokens: Tokens, store: Acc
 
 def wrong(login: Login, text: str) -> None:
     for _ in range(20):
-        with pytest.raises(NotLetIn):
+        with pytest.raises(Unauthenticated):
             login.caller(bearing(text))
     with pytest.raises(TooOften, match=r"192\.0\.2\.7") as refused:
         login.caller(bearing(text))
@@ -185,24 +185,24 @@ def test_a_session_is_whom_its_token_is_until_it_is_closed_or_the_token_taken_ba
     _, secret = login.open_session(text, "192.0.2.7")
     assert login.caller(Shown(address="", session=secret)).name == "ada"
     login.close_session(secret)
-    with pytest.raises(NotLetIn, match="over"):
+    with pytest.raises(Unauthenticated, match="has ended"):
         login.caller(Shown(address="", session=secret))
     token, text = tokens.add("ada", Scope.RUN)
     _, secret = login.open_session(text, "")
     tokens.revoke(token.id)
-    with pytest.raises(NotLetIn):
+    with pytest.raises(Unauthenticated):
         login.caller(Shown(address="", session=secret))
 
 
 def test_no_session_is_opened_by_what_is_no_token_or_what_is_stored_of_it(login: Login, tokens: Tokens) -> None:
     session, secret = login.open_session(tokens.add("ada", Scope.RUN)[1], "")
     assert session.id != secret
-    with pytest.raises(NotLetIn):
+    with pytest.raises(Unauthenticated):
         login.caller(Shown(address="", session=session.id))
     token, text = tokens.add("ada", Scope.RUN)
     tokens.revoke(token.id)
     for shown in (text, WRONG, "hunter2"):
-        with pytest.raises(NotLetIn):
+        with pytest.raises(Unauthenticated):
             login.open_session(shown, "")
 
 
@@ -214,7 +214,7 @@ def test_a_session_ends_after_half_a_day_or_with_its_token(login: Login, tokens:
     assert ends == [12 * 3600, 60]
     _, secret = login.open_session(tokens.add("ada", Scope.RUN)[1], "")
     clock.at += 12 * 3600
-    with pytest.raises(NotLetIn):
+    with pytest.raises(Unauthenticated):
         login.caller(Shown(address="", session=secret))
 
 
@@ -230,20 +230,20 @@ def test_a_caller_is_who_the_proxy_says(proxied: Login) -> None:
 
 @pytest.mark.parametrize("peer", ["192.0.2.9", "", "::1", "testclient"])
 def test_nobody_else_says_who_a_caller_is(proxied: Login, peer: str) -> None:
-    with pytest.raises(NotLetIn):
+    with pytest.raises(Unauthenticated):
         proxied.caller(named("root", peer=peer))
 
 
 def test_nobody_but_the_proxy_says_who_a_caller_is_and_it_does_once(proxied: Login, login: Login) -> None:
-    with pytest.raises(NotLetIn, match="2 times"):
+    with pytest.raises(Unauthenticated, match="2 times"):
         proxied.caller(named("root", "ada"))
-    with pytest.raises(NotLetIn):
+    with pytest.raises(Unauthenticated):
         login.caller(named("root"))
 
 
 @pytest.mark.parametrize("name", ["", "  ", "\x00", "a" * 129])
 def test_a_name_that_nobody_can_have_lets_nobody_in(proxied: Login, name: str) -> None:
-    with pytest.raises(NotLetIn):
+    with pytest.raises(Unauthenticated):
         proxied.caller(named(name))
 
 

@@ -15,7 +15,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.network import Network, Tier
 from autotuner.core.placement import Spread
 from autotuner.core.workload import Workload
-from autotuner.costmodel.communication.contention import MetTraffic, PassTraffic, fair_slowdowns
+from autotuner.costmodel.communication.contention import ContendingTraffic, PassTraffic, fair_slowdowns
 from autotuner.costmodel.communication.group import LinkTime
 from autotuner.costmodel.communication.layout_groups import group_of
 from autotuner.costmodel.communication.nccl import (
@@ -84,13 +84,13 @@ def _slower(alone: Streams, together: Floats, capacities: Floats) -> float:
 CLOS = Network(name="clos", tiers=(Tier(name="leaf", nodes_per_switch=4),))
 
 
-def met(sent_s: float) -> MetTraffic:
+def met(sent_s: float) -> ContendingTraffic:
     """Shards of 8 nodes that meet sends between stages, both through the same ports."""
     layout = Layout(tensor_parallel_degree=8, data_parallel_shard_degree=4, pipeline_parallel_degree=2)
     x = LayoutColumns.from_layouts([layout])
     nothing = np.zeros(1)
     traffic = PassTraffic(tensor_s=nothing, context_s=nothing, expert_s=nothing, sent_s=np.array([sent_s]))
-    return MetTraffic.of(x, replace(big_job(), cluster=h100_cluster(network=CLOS)), traffic)
+    return ContendingTraffic.of(x, replace(big_job(), cluster=h100_cluster(network=CLOS)), traffic)
 
 
 def added_s(wire_s: float, window_s: float, sent_s: float) -> float:

@@ -28,7 +28,7 @@ from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.plan import advice_in_words
 from autotuner.search.asides import Inline
-from autotuner.search.planning.decision import Belief, Decision, Loss, Told
+from autotuner.search.planning.decision import Belief, Decision, Loss, PilotResult
 from autotuner.search.planning.next_steps import UpgradeKind
 from autotuner.search.planning.offers import changed, offers, prices_of, rentable
 from autotuner.search.planning.outcomes import job_on
@@ -103,10 +103,10 @@ def loss(limit_h: float = np.inf, prices: tuple[float, float] = (10.0, 10.0), we
     return Loss(rates=np.array(prices), limits_h=np.full(2, limit_h), weight=weight, dollars=np.ones(2))
 
 
-def told(accelerator: str, noise: float = 1e-6) -> Told:
+def told(accelerator: str, noise: float = 1e-6) -> PilotResult:
     rows = np.zeros((1, FACTORS))
     rows[0, -1] = 1.0
-    return Told(accelerator=accelerator, rows=rows, noise=np.array([noise]))
+    return PilotResult(accelerator=accelerator, rows=rows, noise=np.array([noise]))
 
 
 def test_a_measured_layout_is_known_up_to_its_noise_and_others_are_unchanged() -> None:
@@ -385,7 +385,8 @@ def test_every_factor_meets_every_memory_and_size_and_what_has_no_answer_is_refu
 
 # ---------------------------------------------------------------- Figures of plans in words
 @pytest.mark.parametrize(
-    ("chance", "said"), [(0.97, "Take h100:64"), (0.5, "Take h100:64"), (0.1, "No clear choice: h100:64 leads")]
+    ("chance", "said"),
+    [(0.97, "Take h100:64"), (0.5, "Take h100:64"), (0.1, "No clear choice: h100:64 is slightly ahead")],
 )
 def test_a_cluster_that_is_likelier_not_the_best_is_said_to_lead_alone(chance: float, said: str) -> None:
     assert advice_in_words("h100:64", chance) == said

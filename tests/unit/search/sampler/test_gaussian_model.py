@@ -28,7 +28,7 @@ from autotuner.search.sampler.gaussian_model import (
 )
 from autotuner.search.sampler.normal import log_expected_gain, log_probability
 from autotuner.search.sampler.priors import MEMORY_FACTORS, TIME_FACTORS, MemoryTrial, learn_peaks, memory_prior
-from autotuner.search.sampler.transfer import StandIns
+from autotuner.search.sampler.transfer import ProxyPoints
 from tests.builders import h100, h100_cluster, llama_70b
 from tests.unit.search.sampler.test_sampler import LARGE_LAYOUT, SMALL, SMALL_LAYOUT, STAND_IN, TARGET
 from tests.unit.search.tables import LAYOUTS, predictions
@@ -287,22 +287,22 @@ def test_conditioning_is_that_of_the_joint_normal_distribution_and_nearly_so_at_
 
 # ---------------------------------------------------------------- stand ins
 def test_a_stand_in_has_its_own_job_its_peak_and_the_speed_of_its_cluster() -> None:
-    points = StandIns(TARGET).times([(LARGE_LAYOUT, STAND_IN)]).points
+    points = ProxyPoints(TARGET).times([(LARGE_LAYOUT, STAND_IN)]).points
     assert points.log_predicted[0] == pytest.approx(math.log(predict_one(SMALL_LAYOUT, SMALL).step_time.total_s))
     assert points.layouts.row(0) == LARGE_LAYOUT
     assert points.tasks.tolist() == [1]
     itself = replace(STAND_IN, job=TARGET, layout=LARGE_LAYOUT)
-    points = StandIns(TARGET).times([(LARGE_LAYOUT, one) for one in (STAND_IN, itself, STAND_IN)]).points
+    points = ProxyPoints(TARGET).times([(LARGE_LAYOUT, one) for one in (STAND_IN, itself, STAND_IN)]).points
     assert points.tasks.tolist() == [1, 0, 1]
     known = replace(TARGET, calibration=Calibration(factor=1.3, deviation=0.02, num_runs=9))
-    slower = StandIns(known).times([(LARGE_LAYOUT, STAND_IN)]).points.log_predicted
-    usual = StandIns(TARGET).times([(LARGE_LAYOUT, STAND_IN)]).points.log_predicted
+    slower = ProxyPoints(known).times([(LARGE_LAYOUT, STAND_IN)]).points.log_predicted
+    usual = ProxyPoints(TARGET).times([(LARGE_LAYOUT, STAND_IN)]).points.log_predicted
     assert slower - usual == pytest.approx(math.log(1.3))
     elsewhere = replace(STAND_IN, job=replace(SMALL, cluster=replace(SMALL.cluster, accelerator=h100(name="h200"))))
-    logs = [StandIns(job).times([(LARGE_LAYOUT, elsewhere)]).points.log_predicted for job in (known, TARGET)]
+    logs = [ProxyPoints(job).times([(LARGE_LAYOUT, elsewhere)]).points.log_predicted for job in (known, TARGET)]
     assert np.array_equal(logs[0], logs[1])
     memory = predict_one(SMALL_LAYOUT, SMALL).memory
-    stand_ins = StandIns(TARGET)
+    stand_ins = ProxyPoints(TARGET)
     assert stand_ins.allowance_bytes(STAND_IN) == pytest.approx(memory.allowance_bytes)
     points = stand_ins.peaks([(LARGE_LAYOUT, STAND_IN)], [MemoryTrial(fits=True)]).points.points
     assert math.exp(points.log_predicted[0]) == pytest.approx(memory.total_bytes)

@@ -29,7 +29,7 @@ from autotuner.search.sampler.observations import FULL_SIZE, OUT_OF_MEMORY, STEP
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.proxies import ProxyTrials, proxy_trials
 from autotuner.search.sampler.proxy import fewer_layers, proxy_trial
-from autotuner.search.sampler.transfer import StandIn
+from autotuner.search.sampler.transfer import ProxyRun
 from autotuner.search.space.legal import legal_layouts
 from tests.builders import (
     big_job,
@@ -277,9 +277,9 @@ PREDICTIONS = predict(LAYOUTS, JOB)
 PREDICTED_S = PREDICTIONS.step_time.total_s
 
 
-def scale_down(layout: Layout) -> StandIn:
+def scale_down(layout: Layout) -> ProxyRun:
     trial = SMALL.trial_of(layout)
-    return StandIn(job=trial.job(JOB, FEW), layout=trial.layout)
+    return ProxyRun(job=trial.job(JOB, FEW), layout=trial.layout)
 
 
 def sampler(*, limit_bytes: float = 1e13) -> LayoutSampler:

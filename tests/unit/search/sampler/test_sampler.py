@@ -40,8 +40,8 @@ from autotuner.search.sampler.observations import (
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.pareto import log_expected_volume_gain, non_dominated
 from autotuner.search.sampler.priors import MemoryTrial
-from autotuner.search.sampler.propose import FrontWorths, Proposal, log_expected_entry, propose
-from autotuner.search.sampler.transfer import StandIn
+from autotuner.search.sampler.propose import FrontFactors, Proposal, log_expected_entry, propose
+from autotuner.search.sampler.transfer import ProxyRun
 from tests.builders import h100_cluster, llama_70b, present
 from tests.unit.search.sampler.test_propose import NOTHING, NUM_ROWS, after, beliefs
 from tests.unit.search.tables import BIG_JOB, BIG_LAYOUTS, JOB, LAYOUTS, predictions, sampler
@@ -67,7 +67,7 @@ def layout(*, replicas: int, pipeline: int, tensor: int = 4) -> Layout:
 
 
 LARGE_LAYOUT, SMALL_LAYOUT = layout(replicas=8, pipeline=8), layout(replicas=2, pipeline=2)
-STAND_IN = StandIn(job=SMALL, layout=SMALL_LAYOUT)
+STAND_IN = ProxyRun(job=SMALL, layout=SMALL_LAYOUT)
 
 
 def full_size(layout: Layout, job: Job, trials: Sequence[ProxyTrial]) -> FullSizeEstimate:
@@ -97,7 +97,7 @@ def test_a_proxy_trial_narrows_the_full_size_and_one_of_the_very_layout_is_an_ob
     assert before.step_time_s < after.step_time_s < 1.2 * before.step_time_s
     assert after.relative_error < before.relative_error
     measured_s = 1.3 * predict_one(LARGE_LAYOUT, TARGET).step_time.total_s
-    itself = StandIn(job=TARGET, layout=LARGE_LAYOUT)
+    itself = ProxyRun(job=TARGET, layout=LARGE_LAYOUT)
     trial = ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=itself, step_time_s=measured_s)
     estimate = full_size(LARGE_LAYOUT, TARGET, [trial])
     assert estimate.step_time_s == pytest.approx(measured_s, rel=0.01)  # it is known to 1 %, and pulled by the model
@@ -399,13 +399,13 @@ def test_a_trial_that_has_not_ended_is_pending(state: TrialState) -> None:
 
 # ---------------------------------------------------------------- front worths
 SIMPLICITY = np.linspace(0.1, 1.0, NUM_ROWS)
-WORTHS = FrontWorths(
+WORTHS = FrontFactors(
     log_worth=np.log(np.stack([np.full(NUM_ROWS, 0.4), SIMPLICITY], axis=1)), is_rate=np.array([True, False])
 )
 """The rows that ``beliefs`` expects to be slower are simpler: all of them are expected on the front."""
 
 
-def proposed(evidence: Evidence, worths: FrontWorths = WORTHS) -> Proposal:
+def proposed(evidence: Evidence, worths: FrontFactors = WORTHS) -> Proposal:
     belief = replace(beliefs(), front=worths)
     return present(propose(belief, evidence, cost_exponent=0.0, tie_breaker=np.random.default_rng(0)))
 
@@ -447,7 +447,7 @@ def test_worths_of_rows_are_the_logarithms_of_their_values() -> None:
     predictions = predict(layouts, BIG_JOB)
     footprints = predicted_footprints(layouts, BIG_JOB, predictions)
     metrics = (Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)
-    worths = FrontWorths.of(metrics, BIG_JOB, footprints, 50)
+    worths = FrontFactors.of(metrics, BIG_JOB, footprints, 50)
     values = np.exp(worths.values(np.arange(50), np.log(predictions.step_time.total_s)))
     assert values[:, 0] == pytest.approx(predictions.mfu)
     energy_j = predictions.step_time.total_s * present(footprints.power).total_w
@@ -457,7 +457,7 @@ def test_worths_of_rows_are_the_logarithms_of_their_values() -> None:
 
 def test_the_cheap_order_of_large_tables_keeps_what_is_worth_most() -> None:
     generator = np.random.default_rng(0)
-    worths = FrontWorths(log_worth=generator.normal(size=(20_000, 3)), is_rate=np.array([True, True, False]))
+    worths = FrontFactors(log_worth=generator.normal(size=(20_000, 3)), is_rate=np.array([True, True, False]))
     times = Estimate(mean=generator.normal(size=20_000), variance=np.full(20_000, 0.04))
     likely = worths.values(np.arange(20_000), times.mean)
     known = np.flatnonzero(non_dominated(likely))[::3].tolist()
@@ -469,7 +469,7 @@ def test_the_cheap_order_of_large_tables_keeps_what_is_worth_most() -> None:
 
 
 def test_rows_that_no_speed_could_help_come_last() -> None:
-    worths = FrontWorths(log_worth=np.log([[1.0, 0.5], [1.0, 0.1]]), is_rate=np.array([True, False]))
+    worths = FrontFactors(log_worth=np.log([[1.0, 0.5], [1.0, 0.1]]), is_rate=np.array([True, False]))
     times = Estimate(mean=np.zeros(2), variance=np.full(2, 0.01))
     frontier = replace(worths.frontier({0: 0.0}, np.arange(2), times.mean), reference=np.log([0.5, 0.2]))
     assert log_expected_entry(worths.outcomes(slice(None), times, 1.0), frontier)[1] == -math.inf
