@@ -22,9 +22,9 @@ default. No two layouts have the same words, so you can copy what a table prints
 JSON. `--space` names the values of fields:
 """
 _TABLES = """\
-`N` stands for a number. *Tried* is what a prediction tries if you name nothing. Some options depend on the job: for
-them the table has the values of two jobs, {jobs}. A layout is *not numerically equivalent* to the others if it trains
-another function.
+`N` stands for a number. *Tried* has the values that a prediction tries if you name none. Some options depend on the
+job: for them the table has the values of two jobs, {jobs}. A layout is *not numerically equivalent* to the others if it
+trains another function.
 """
 
 _EXAMPLE = """\
