@@ -218,7 +218,7 @@ def test_a_cluster_that_is_being_checked_is_not_removed(client: httpx.Client) ->
 LATE = {"ends": [1, 2], "delay_s": 0.03}
 
 
-def test_a_cluster_is_stored_with_what_ails_its_links(client: httpx.Client) -> None:
+def test_a_cluster_is_stored_with_the_state_of_its_links(client: httpx.Client) -> None:
     stored(client, num_nodes=4, link_health=[LATE, {"link_class": "intra_node", "bandwidth_bytes_per_s": 1e9}])
     late, narrow = client.get("/clusters/pair").json()["link_health"]
     assert (late["ends"], late["delay_s"], late["source"]) == ([1, 2], 0.03, "")
@@ -226,7 +226,7 @@ def test_a_cluster_is_stored_with_what_ails_its_links(client: httpx.Client) -> N
     assert client.get("/clusters/pair/links").json()["health"] == [late, narrow]
 
 
-def test_a_prediction_takes_a_cluster_that_is_written_down_with_what_ails_its_links(client: httpx.Client) -> None:
+def test_a_prediction_takes_a_cluster_that_is_written_down_with_the_state_of_its_links(client: httpx.Client) -> None:
     cluster = {"accelerator": "h100", "num_nodes": 2, "link_health": [{"ends": [0, 1], "delay_s": 0.03}]}
     body = {"model": "llama-3-8b", "cluster": cluster, "workload": {"global_batch_size": 64, "seq_len": 4096}}
     answer = client.post("/predictions", json=body | {"limit": 1})

@@ -62,12 +62,12 @@ def test_requests_are_counted_by_route_and_status_not_by_path(address: str) -> N
     }
 
 
-def test_durations_are_told_by_route(address: str) -> None:
+def test_durations_are_described_by_route(address: str) -> None:
     httpx.get(f"{address}/api/v1/health", timeout=60)
     assert told(address)["autotuner_request_seconds_count"][labels(route="/api/v1/health")] == 1
 
 
-def test_sweeps_trials_and_the_queue_are_told_as_they_are_stored(
+def test_sweeps_trials_and_the_queue_are_reported_as_they_are_stored(
     address: str, store: Store, driver: StoreDriver
 ) -> None:
     driver.running(driver.sweep(), 0)
@@ -92,7 +92,7 @@ def test_an_event_loop_that_is_watched_tells_its_lag(address: str) -> None:
     assert count >= 1
 
 
-def test_metrics_are_told_while_the_database_is_away(tmp_path: Any) -> None:
+def test_metrics_are_reported_while_the_database_is_away(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/never_migrated.db"
     with serve(build(Settings(num_workers=0, database_url=url), launcher=FakeLauncher())) as address:
         found = told(address)

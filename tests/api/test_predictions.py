@@ -38,7 +38,7 @@ def test_a_table_without_fitting_layouts_states_the_missing_memory_and_remedies(
     assert row["prediction"]["fits"]
 
 
-def test_layouts_in_fp8_rank_beside_those_in_bf16_and_say_that_they_change_the_mathematics(
+def test_layouts_in_fp8_rank_beside_those_in_bf16_and_say_that_they_are_not_numerically_equivalent(
     client: httpx.Client,
 ) -> None:
     answer = client.post("/predictions", json=EIGHT | {"limit": 1000}).json()

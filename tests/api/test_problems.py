@@ -82,7 +82,7 @@ def test_json_text_that_a_database_cannot_store_is_refused(client: httpx.Client,
     assert field in {error["field"] for error in found["errors"]}
 
 
-def test_every_rule_that_a_body_breaks_is_told_at_once(client: httpx.Client) -> None:
+def test_every_rule_that_a_body_breaks_is_reported_at_once(client: httpx.Client) -> None:
     model = CPU["model"] | {"num_kv_heads": 3, "nrom": "rmsnorm"}
     wrong = {
         "model": model,

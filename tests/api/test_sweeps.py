@@ -150,7 +150,9 @@ def test_a_ranking_is_by_measured_mfu_and_keeps_its_ranks_from_page_to_page(
     assert second["total"] == 3
 
 
-def test_a_sweep_keeps_what_it_maximises_how_many_trials_run_at_once_and_its_loss_gate(client: httpx.Client) -> None:
+def test_a_sweep_keeps_what_it_maximises_how_many_trials_run_at_once_and_its_convergence_gate(
+    client: httpx.Client,
+) -> None:
     asked = {"objective": {"metric": "tokens_per_s"}, "max_parallel_trials": 4, "loss_gate": {"num_seeds": 5}}
     created = client.post("/sweeps", json=CPU | asked).json()
     assert created["objective"] == {"metric": "tokens_per_s", "under_faults": False, "profile": [], "front": []}

@@ -67,7 +67,7 @@ def test_retunes_are_listed_with_when_they_are_due_and_how_they_ended(page: Page
     expect(page.get_by_role("heading", level=1)).to_have_text("nightly")
 
 
-def test_a_regression_is_told_with_what_differs_and_drawn_below_its_band(page: Page, driver: StoreDriver) -> None:
+def test_a_regression_is_reported_with_what_differs_and_drawn_below_its_band(page: Page, driver: StoreDriver) -> None:
     retune(driver)
     finished_run(driver, Verdict.UNCHANGED, 1000.0, "the incumbent reached 1 ktoken/s")
     page.goto("/retunes/nightly")

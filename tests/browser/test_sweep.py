@@ -196,7 +196,7 @@ def test_a_whole_layout_is_a_column_where_one_click_marks_it(page: Page, driver:
     assert page.evaluate("getSelection().toString()").strip() == str(layout) == shown.inner_text()
 
 
-def test_the_outcome_of_a_loss_gate_is_in_the_ranking_and_takes_a_rank_where_it_failed(
+def test_the_outcome_of_a_convergence_gate_is_in_the_ranking_and_takes_a_rank_where_it_failed(
     page: Page, driver: StoreDriver
 ) -> None:
     sweep = driver.sweep()

@@ -168,7 +168,7 @@ def test_a_changed_budget_is_the_sweeps_and_its_key_matches_what_was_asked_first
         store.create_sweep(changed.request, now=5.0, idempotency_key="key")
 
 
-def test_a_worker_hears_of_the_new_budget_and_cannot_end_the_sweep_by_the_old_one(store: Store) -> None:
+def test_a_worker_reads_the_new_budget_and_cannot_end_the_sweep_by_the_old_one(store: Store) -> None:
     sweep = held_sweep(store)
     store.control.change_budget(sweep.id, {"num_trials": 9}, now=12.0)
     held = finish(store, sweep, seen=0)

@@ -34,7 +34,7 @@ def kinds(store: Store, sweep_id: str) -> list[str]:
     return [event.kind for event in store.events(sweep_id)]
 
 
-def test_the_life_of_a_sweep_is_told_in_order(store: Store) -> None:
+def test_the_life_of_a_sweep_is_reported_in_order(store: Store) -> None:
     sweep = held_sweep(store)
     trial = start(store, sweep)
     step(store, trial)
@@ -58,13 +58,13 @@ def test_a_takeover_tells_of_the_interrupted_trial_and_the_resumed_sweep(store: 
     assert kinds(store, sweep.id)[-2:] == ["trial.interrupted", "sweep.resumed"]
 
 
-def test_a_trial_queued_again_is_told_as_interrupted(store: Store) -> None:
+def test_a_trial_queued_again_is_reported_as_interrupted(store: Store) -> None:
     sweep = held_sweep(store)
     end(store, start(store, sweep), Stopped(reason="shutdown"))
     assert kinds(store, sweep.id)[-1] == "trial.interrupted"
 
 
-def test_a_cancelled_queued_sweep_is_told_as_finished(store: Store) -> None:
+def test_a_cancelled_queued_sweep_is_reported_as_finished(store: Store) -> None:
     sweep = create(store)
     store.request_cancel(sweep.id, now=2.0)
     store.request_cancel(sweep.id, now=3.0)
@@ -124,7 +124,7 @@ def test_an_event_says_what_a_reader_would_ask_next(store: Store) -> None:
     assert (data[6]["state"], data[6]["failure_kind"]) == ("failed", "oom")
 
 
-def test_a_note_is_told_with_its_trial(store: Store) -> None:
+def test_a_note_is_reported_with_its_trial(store: Store) -> None:
     trial = start(store, held_sweep(store), 3)
     store.add_note(trial.id, "waits for the machine: another trial runs", lease=lease_of(store, trial.id), now=12.0)
     told = store.events(trial.sweep_id)[-1]
@@ -149,7 +149,7 @@ def test_a_trial_reports_the_links_that_its_pipeline_found_slow(store: Store) ->
     }
 
 
-def test_a_loss_gate_is_told_with_its_outcome(store: Store) -> None:
+def test_a_convergence_gate_is_reported_with_its_outcome(store: Store) -> None:
     trial = measure(store, held_sweep(store), 0, mfu=0.3)
     judge(store, trial, gate_result())
     told = store.events(trial.sweep_id)[-1]
@@ -204,7 +204,7 @@ def test_a_trial_that_waits_says_why_and_since_when(store: Store) -> None:
     assert again.waiting == Waiting(reason="waits for room on the disk", since=12.0)
 
 
-def test_waiting_is_told_as_an_event_and_so_is_its_end(store: Store) -> None:
+def test_waiting_is_reported_as_an_event_and_so_is_its_end(store: Store) -> None:
     sweep = held_sweep(store)
     trial = wait(store, start(store, sweep), now=12.0)
     wait(store, trial, None, now=15.0)

@@ -58,7 +58,7 @@ def measured(store: Store, sweep: Sweep, number: int, step_time_s: float, **chan
     end(store, start(store, sweep, number, layout=PAIR), measurement(step_time_s=step_time_s, **changes))
 
 
-def test_a_measured_trial_is_told_with_its_job(store: Store) -> None:
+def test_a_measured_trial_is_reported_with_its_job(store: Store) -> None:
     sweep = history_sweep(store)
     measured(store, sweep, 0, 0.5)
     (past,) = store.history.measured("cpu", before=EVER)
@@ -106,7 +106,7 @@ def test_other_hardware_and_other_software_are_left_out(store: Store) -> None:
     assert times(store, "h100-sxm") == []
 
 
-def test_running_out_of_memory_is_told_and_other_deaths_are_not(store: Store) -> None:
+def test_running_out_of_memory_is_reported_and_other_deaths_are_not(store: Store) -> None:
     sweep = history_sweep(store)
     for number, kind in enumerate((FailureKind.OOM, FailureKind.CRASH)):
         end(store, start(store, sweep, number, layout=PAIR), failure(kind))
@@ -134,14 +134,14 @@ def test_simulated_trials_are_left_out(store: Store) -> None:
     assert times(store) == []
 
 
-def test_a_trial_under_a_memory_budget_is_told_with_that_budget(store: Store) -> None:
+def test_a_trial_under_a_memory_budget_is_reported_with_that_budget(store: Store) -> None:
     sweep = history_sweep(store, trial=TrialSettings(memory_budget_bytes=10**9))
     measured(store, sweep, 0, 0.5)
     (past,) = store.history.measured("cpu", before=EVER)
     assert past.job.cluster.accelerator.memory_bytes == 10**9
 
 
-def test_a_proxy_trial_is_told_as_what_ran(store: Store) -> None:
+def test_a_proxy_trial_is_reported_as_what_ran(store: Store) -> None:
     sweep = history_sweep(store, job=tiny_job(8), trial_cluster=cpu_cluster(2))
     layout = cpu_layout(data_parallel_replicate_degree=4, tensor_parallel_degree=2)
     end(store, start(store, sweep, layout=layout, scaled=proxy_trial()), measurement())

@@ -295,7 +295,7 @@ def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
 
 
 # ---------------------------------------------------------------------- retunes
-def test_a_retune_is_told_of_by_its_last_finished_run(store: Store) -> None:
+def test_a_retune_is_reported_by_its_last_finished_run(store: Store) -> None:
     saved_retune(store)
     conclude_retune(store, started_run(store), outcome(), "lost 10 %", now=120.0)
     (trouble,) = store.health.troubles(since=1e9)
@@ -308,7 +308,7 @@ def test_a_retune_is_told_of_by_its_last_finished_run(store: Store) -> None:
     assert told(store) == []
 
 
-def test_a_retune_that_could_not_run_is_told_of(store: Store) -> None:
+def test_a_retune_that_could_not_run_is_reported(store: Store) -> None:
     saved_retune(store)
     conclude_retune(store, started_run(store), outcome(Verdict.COULD_NOT_RUN), now=120.0)
     assert told(store) == [(TroubleKind.RETUNE_COULD_NOT_RUN, "nightly")]
@@ -326,7 +326,7 @@ def test_a_retune_that_could_not_run_is_told_of(store: Store) -> None:
         (MfuGateOutcome.NO_BASELINE, None),
     ],
 )
-def test_gates_that_let_nothing_pass_are_told_of_for_a_time(
+def test_gates_that_let_nothing_pass_are_reported_for_a_time(
     store: Store, ended: MfuGateOutcome, kind: TroubleKind | None
 ) -> None:
     gate = asked_gate(store, request=mfu_gate_request(software="pull request 7"))
@@ -338,7 +338,7 @@ def test_gates_that_let_nothing_pass_are_told_of_for_a_time(
 
 
 # ---------------------------------------------------------------------- sweeps
-def test_a_sweep_that_failed_is_told_of_until_a_later_one_measured_its_job(store: Store) -> None:
+def test_a_sweep_that_failed_is_reported_until_a_later_one_measured_its_job(store: Store) -> None:
     sweep = failed(store)
     (trouble,) = store.health.troubles(since=10.0)
     assert (trouble.kind, trouble.subject, trouble.name) == (TroubleKind.SWEEP_FAILED, sweep.id, "tiny on cpu:2")
@@ -363,7 +363,7 @@ def test_the_sweep_of_a_gate_or_a_retune_is_no_trouble_of_its_own(store: Store) 
 
 
 # ---------------------------------------------------------------------- clusters
-def test_a_cluster_is_told_of_by_its_last_check_that_came_to_an_end(store: Store) -> None:
+def test_a_cluster_is_reported_by_its_last_check_that_came_to_an_end(store: Store) -> None:
     store.descriptions.save(cpu_cluster(name="lab", engine="slurm"))
 
     def checked(state: RunState, at: float) -> None:
@@ -380,7 +380,7 @@ def test_a_cluster_is_told_of_by_its_last_check_that_came_to_an_end(store: Store
 
 
 # ---------------------------------------------------------------------- webhooks
-def test_deliveries_that_were_given_up_are_told_of_by_webhook_until_they_are_sent_again(store: Store) -> None:
+def test_deliveries_that_were_given_up_are_reported_by_webhook_until_they_are_sent_again(store: Store) -> None:
     store.announcements.save_webhook(webhook())
     for number in range(3):
         announce(store.announcements, announcement(f"rt-{number}"))

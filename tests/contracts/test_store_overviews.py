@@ -257,7 +257,7 @@ def test_a_sweep_is_ranked_by_its_objective_and_all_sweeps_by_mfu(store: Store) 
     assert store.ranking() == ([efficient, fast], 2)
 
 
-def test_ranked_times_are_told_in_the_order_of_the_ranking(store: Store) -> None:
+def test_ranked_times_are_reported_in_the_order_of_the_ranking(store: Store) -> None:
     sweep = held_sweep(store)
     outcomes = [
         measurement(mfu=0.2, step_time_s=1.0),
@@ -287,7 +287,7 @@ def test_a_trial_that_repeats_another_has_no_rank_and_tells_how_that_one_is_know
 
 # ---------------------------------------------------------------------- convergence gates
 @pytest.mark.parametrize("outcome", GateOutcome)
-def test_a_trial_keeps_what_its_loss_gate_found_and_loses_its_rank_where_it_failed(
+def test_a_trial_keeps_what_its_convergence_gate_found_and_loses_its_rank_where_it_failed(
     store: Store, outcome: GateOutcome
 ) -> None:
     sweep = held_sweep(store)

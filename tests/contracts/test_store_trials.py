@@ -246,7 +246,7 @@ def test_the_row_of_a_step_says_which_it_is_and_its_reader_is_told_all_of_it(sto
         assert told == {**data, **codec.to_plain(step_report(int(str(told["step"])), loss=told["loss"]))}
 
 
-def test_steps_of_trials_that_run_side_by_side_are_told_with_their_own_figures(store: Store) -> None:
+def test_steps_of_trials_that_run_side_by_side_are_reported_with_their_own_figures(store: Store) -> None:
     sweep = held_sweep(store)
     first, second = start(store, sweep, 0), start(store, sweep, 1)
     report(store, first, 0, 1)
@@ -311,7 +311,7 @@ def test_a_job_that_stands_elsewhere_takes_the_place_of_what_was_known_of_it(sto
     assert store.get_trial(trial.id) == trial
 
 
-def test_a_job_is_told_as_an_event(store: Store) -> None:
+def test_a_job_is_reported_as_an_event(store: Store) -> None:
     sweep = held_sweep(store)
     trial = given(store, start(store, sweep), RUNNING)
     told = store.events(sweep.id)[-1]

@@ -51,7 +51,7 @@ def figures(pattern: str, printed: str) -> list[list[float]]:
     return [[float(figure) for figure in found.groups()] for found in re.finditer(pattern, printed)]
 
 
-def test_batches_train_alike_however_they_are_dealt_and_more_evenly_where_they_are() -> None:
+def test_batches_train_alike_with_and_without_balancing_and_more_evenly_with_it() -> None:
     dealt, as_they_come = (
         figures(r"imbalance +([\d.]+)%  loss ([\d.]+)", said("balanced_batches", 3, "--steps", "4", "--balance", how))
         for how in ("stratified_snake", "none")
@@ -68,7 +68,7 @@ def test_clipping_says_how_much_was_reduced_under_the_backward_pass() -> None:
     assert "of the gradients reduced" in said("clipping", 2, "--clip", "bucket")
 
 
-def test_a_lossy_exchange_teaches_replicas_what_others_saw_by_a_thirteenth_of_the_bytes() -> None:
+def test_a_lossy_exchange_gives_replicas_the_knowledge_of_others_with_a_thirteenth_of_the_bytes() -> None:
     (sent_kib, loss), (_, loss_of_none) = (
         figures(r"([\d.]+) KiB .* loss on both halves ([\d.]+)", said("lossy_exchange", 4, "--exchange", how))[0]
         for how in ("demo", "none")

@@ -16,7 +16,7 @@ TARGETS = (Target(name="at_brackets", check=_fails, seeds=(b"a",), words=("(",))
 
 
 @pytest.mark.oracle
-def test_an_input_that_fails_is_told_with_its_traceback_and_kept(tmp_path: Path) -> None:
+def test_an_input_that_fails_is_reported_with_its_traceback_and_kept(tmp_path: Path) -> None:
     found = fed("test_main.at_brackets", 30, 1, tmp_path)
     (kept,) = tmp_path.iterdir()
     assert b"(" in kept.read_bytes()

@@ -120,7 +120,7 @@ def test_layouts_that_are_proposed_before_any_trial_ends_are_those_that_were_rec
 
 
 @pytest.mark.parametrize("name", ["dense", "little-memory", "proxy-trials", "cores"])
-def test_trials_teach_what_was_recorded(golden: Golden, name: str) -> None:
+def test_trials_calibrate_predictions_as_recorded(golden: Golden, name: str) -> None:
     found = _sweep(name)
     _sweep("known-trials")  # it adds to the store of "little-memory", whichever test runs first
     known, trained = CalibrationCache(found.store.history), found.sweep.request.job

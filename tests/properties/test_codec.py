@@ -54,7 +54,7 @@ def traces(draw: st.DrawFn) -> FaultTrace:
 
 
 @given(st.lists(pairs | classes, max_size=5))
-def test_a_cluster_keeps_what_ails_its_links_through_json(health: list[LinkHealth]) -> None:
+def test_a_cluster_keeps_the_state_of_its_links_through_json(health: list[LinkHealth]) -> None:
     cluster = h100_cluster(NUM_ENDS, link_health=tuple(health))
     assert loads(Cluster, dumps(cluster)) == cluster
 

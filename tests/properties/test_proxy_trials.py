@@ -101,7 +101,7 @@ def test_a_proxy_trial_of_the_very_job_is_an_ordinary_observation(case: Case) ->
 
 
 @given(cases())
-def test_jobs_that_share_nothing_teach_nothing(case: Case) -> None:
+def test_jobs_that_share_nothing_do_not_inform_each_other(case: Case) -> None:
     alone = TaskSimilarity(factors=np.stack([np.eye(3)] * NUM_FACTORS), residual=np.eye(3))
     related = replace(case.related, similarity=alone)
     estimate = condition(case.prior, NONE, case.log_observed, noise(len(related)), related).at(ROWS)

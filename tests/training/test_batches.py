@@ -131,7 +131,7 @@ def test_ranks_read_the_same_global_batches_with_every_batch_balance(balance: Ba
         assert {len(batch) for batch in dealt} == {16}
 
 
-def test_dealt_batches_are_several_times_as_even_as_those_that_come() -> None:
+def test_balanced_batches_are_several_times_as_even_as_unbalanced_ones() -> None:
     # 16 even draws scatter by a sixth of their mean; a snake over 4 ranks leaves a hundredth
     assert imbalance(BatchBalance.STRATIFIED_SNAKE) < 0.2 * imbalance(BatchBalance.NONE)
 

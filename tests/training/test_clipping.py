@@ -173,7 +173,7 @@ def test_a_reduction_overlaps_where_a_gradient_of_the_same_backward_pass_follows
     assert overlap.share == share
 
 
-def test_every_gradient_of_watched_parameters_is_heard_of() -> None:
+def test_every_gradient_of_watched_parameters_is_reported() -> None:
     overlap, module = Overlap(), nn.Linear(2, 2)
     overlap.watch(module.parameters())
     overlap.gradient()

@@ -73,7 +73,7 @@ def learnt(exchange: str, zygote: Zygote, folder: Path) -> Training:
 
 
 @pytest.mark.oracle
-def test_a_sixteenth_of_the_exchange_teaches_replicas_what_only_others_read(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_sixteenth_of_the_exchange_gives_replicas_the_knowledge_of_others(zygote: Zygote, tmp_path: Path) -> None:
     names = ("full", "none", "demo 1/16", "random 1/16")
     full, none, demo, random = (learnt(name, zygote, tmp_path / str(at)) for at, name in enumerate(names))
     assert full["payload_bytes"] == 16 * random["payload_bytes"]

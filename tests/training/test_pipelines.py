@@ -295,7 +295,7 @@ def test_thousands_of_healthy_steps_raise_no_alarm() -> None:
 # ---------------------------------------------------------------- live
 @pytest.mark.oracle  # twenty seconds of stages that sleep
 @pytest.mark.parametrize("story", ["two links", "dies"])
-def test_ranks_find_what_befalls_their_links_and_go_on_as_they_should(story: str) -> None:
+def test_ranks_find_faults_of_their_links_and_continue(story: str) -> None:
     """Each process is new: ranks are forks, and of one that has no threads."""
     command = [sys.executable, "-m", "tests.training.sleeping", story]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)

@@ -162,7 +162,7 @@ def test_the_buffers_of_a_reduction_count_as_gradients() -> None:
 
 
 @pytest.mark.oracle  # two long dry runs
-def test_progress_is_told_after_each_run() -> None:
+def test_progress_is_reported_after_each_run() -> None:
     told: list[str] = []
     request = DryRunRequest(spec=wide(zero(2, micro_batch_size=2)), ranks=(0, 1), exact=True)
     dry_run(request, told.append)

@@ -164,7 +164,7 @@ def test_a_trial_waits_while_the_disk_is_full_and_says_so(small_disk: Path, fork
     assert goes_on is None
 
 
-def test_a_trial_that_waits_for_room_on_the_disk_hears_a_stop(small_disk: Path, forks: Forks) -> None:
+def test_a_trial_that_waits_for_room_on_the_disk_can_be_stopped(small_disk: Path, forks: Forks) -> None:
     fill(small_disk)
     outcome = LocalLauncher(small_disk, forks).run(spec("full"), Watcher(stop_after=0))
     assert outcome == Stopped(reason="cancelled")

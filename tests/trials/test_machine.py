@@ -83,7 +83,7 @@ def test_facts_on_which_all_ranks_agree_are_stated_once() -> None:
     assert of_all_ranks([facts, facts]) == facts
 
 
-def test_the_slowest_clock_and_every_version_and_node_are_told() -> None:
+def test_the_slowest_clock_and_every_version_and_node_are_reported() -> None:
     here = {"host": "a", "sm_clock_mhz": "1980", "driver": "580.82", "CUDA_VISIBLE_DEVICES": "0"}
     there = {"host": "b", "sm_clock_mhz": "990", "driver": "570.1", "CUDA_VISIBLE_DEVICES": "1"}
     assert of_all_ranks([here, here, there]) == {
@@ -143,7 +143,7 @@ def test_power_that_nothing_measures_is_unknown(gpu: Gpu | None) -> None:
     ],
     ids=["driver and clocks", "clocks that heat holds down", "an idle gpu", "error correction and the bus"],
 )
-def test_a_board_s_facts_are_told_and_what_it_does_not_tell_is_left_out(
+def test_a_board_s_facts_are_reported_and_what_it_does_not_tell_is_left_out(
     answers: dict[str, list[Any]], facts: dict[str, str]
 ) -> None:
     assert Gpu(Library(**answers), "handle").facts == facts

@@ -88,7 +88,7 @@ def test_languages_part_the_vocabulary_and_leave_no_word_out() -> None:
     assert [three.tokens(language, ends).tolist() for language in range(3)] == [[0, 84], [85, 169], [170, 255]]
 
 
-def test_rows_are_dealt_to_languages_as_evenly_as_can_be() -> None:
+def test_rows_are_assigned_to_languages_as_evenly_as_can_be() -> None:
     assert [FOUR.of_row(row, 8) for row in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert [FOUR.of_row(row, 8, turn=1) for row in range(8)] == [1, 1, 2, 2, 3, 3, 0, 0]
 

@@ -85,7 +85,7 @@ def test_torchrun_or_whoever_tells_the_same_says_where_a_process_stands_which_is
     assert RankInfo.from_environment({"HOME": "/"}) == RankInfo(rank=0, world_size=1, local_rank=0, local_world_size=1)
 
 
-def test_ranks_are_dealt_to_the_nodes_that_torchrun_filled_one_after_the_other() -> None:
+def test_ranks_are_placed_on_the_nodes_that_torchrun_filled_one_after_the_other() -> None:
     processes = [RankInfo(rank=rank, world_size=6, local_rank=rank % 3, local_world_size=3) for rank in range(6)]
     dealt = [process.dealt(RankPlacement.CYCLIC) for process in processes]
     assert [one.rank for one in dealt] == [0, 2, 4, 1, 3, 5]

@@ -122,7 +122,7 @@ def test_a_task_that_there_is_not_is_refused_with_the_reason(nursery: Nursery, t
     assert ranks.exit_codes == {}
 
 
-def test_a_rank_that_dies_is_told_apart_from_those_that_are_ended(nursery: Nursery) -> None:
+def test_a_rank_that_dies_is_distinguished_from_those_that_are_ended(nursery: Nursery) -> None:
     ranks, folder = nursery.send("die")
     wait(lambda: not ranks.has_ended() and ranks.deaths)
     ranks.end("measured")

@@ -140,7 +140,7 @@ def deals(draw: st.DrawFn) -> tuple[list[int], int, int]:
 
 
 @given(deal=deals(), balance=st.sampled_from(BatchBalance))
-def test_every_sequence_is_dealt_once_and_every_rank_has_as_many(
+def test_every_sequence_is_assigned_once_and_every_rank_has_as_many(
     deal: tuple[list[int], int, int], balance: BatchBalance
 ) -> None:
     lengths, num_ranks, group = deal
@@ -173,7 +173,7 @@ def _imbalance(lengths: tuple[int, ...], balance: BatchBalance) -> float:
     return max(tokens) * NUM_RANKS / sum(tokens) - 1
 
 
-def test_sequences_stay_or_are_dealt_in_groups_that_take_turns_to_and_fro() -> None:
+def test_sequences_stay_or_are_assigned_in_groups_that_take_turns_to_and_fro() -> None:
     assert dealt([5, 1, 4, 2], num_ranks=2, balance=BatchBalance.NONE) == ((0, 1), (2, 3))
     lengths = [1, 2, 3, 4, 50, 60, 70, 80]
     assert dealt(lengths, num_ranks=4, balance=BatchBalance.SNAKE, num_dealing_ranks=2) == (

@@ -173,7 +173,7 @@ def test_facts_are_of_what_is_installed_and_those_that_a_machine_does_not_tell_a
     assert "" not in {**software_facts(), **hardware_facts()}.values()
 
 
-def test_an_image_is_told_as_its_operator_says_or_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_is_reported_as_its_operator_says_or_without_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNER_CONTAINER_IMAGE", "registry/train:2026-11")
     assert system_facts()["container_image"] == "registry/train:2026-11"
     monkeypatch.delenv("AUTOTUNER_CONTAINER_IMAGE", raising=False)

@@ -158,7 +158,7 @@ def test_more_accelerators_than_there_are_on_earth_are_refused(browser: httpx.Cl
     assert "accelerators" in text_of(browser, "/explore?cluster=h100:2000000000")
 
 
-def test_lengths_that_say_nothing_are_told_beside_their_input(browser: httpx.Client) -> None:
+def test_lengths_that_say_nothing_are_reported_beside_their_input(browser: httpx.Client) -> None:
     assert "must be a number of tokens, or tokens:weight" in browser.get("/explore?lengths=many").text
 
 

@@ -112,7 +112,7 @@ NEWEST = {"release": "26.08", "precision": "mxfp8", "gpu": "GB200"}
         ({"release": ""}, "megatron-bridge"),
     ],
 )
-def test_a_release_of_software_is_told_by_what_its_rows_hold(changes: dict[str, str], stack: str) -> None:
+def test_a_release_of_software_is_described_by_what_its_rows_hold(changes: dict[str, str], stack: str) -> None:
     assert source_of({"framework": "Megatron-Bridge", **NEWEST, **changes}).stack == stack
 
 

@@ -187,7 +187,7 @@ def parameters_b(ffn: str, gated: bool, tied: bool, vocab: str = SHAPES["vocab"]
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
-def test_tied_tables_are_told_from_the_parameter_count(gated: bool, tied: bool) -> None:
+def test_tied_tables_are_recognised_from_the_parameter_count(gated: bool, tied: bool) -> None:
     ffn = WIDTHS[gated]
     model = read_row(row(ffn=ffn, params_b=parameters_b(ffn, gated, tied))).job.model
     assert (model.gated_mlp, model.tied_embeddings) == (gated, tied)

@@ -92,7 +92,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize(("text", "kernel"), [(text, kernel) for kernel, texts in KERNELS.items() for text in texts])
-def test_kernels_are_told_by_name_and_version(text: str, kernel: AttentionKernel) -> None:
+def test_kernels_are_described_by_name_and_version(text: str, kernel: AttentionKernel) -> None:
     assert cells.attention_kernel(text, flash="flash_3") == kernel
 
 
@@ -104,7 +104,7 @@ FORMATS = {
 
 
 @pytest.mark.parametrize(("text", "precision"), [(text, one) for one, texts in FORMATS.items() for text in texts])
-def test_formats_are_told_by_any_of_their_names(text: str, precision: Precision) -> None:
+def test_formats_are_described_by_any_of_their_names(text: str, precision: Precision) -> None:
     assert cells.precision(text) == precision
 
 
@@ -163,7 +163,7 @@ def test_a_kernel_that_the_accelerator_lacks_gives_way_to_the_nearest() -> None:
         ("nothing", (Recompute.NONE, 1, (), None)),
     ],
 )
-def test_recomputation_is_told_by_the_words_of_every_framework(text: str, found: tuple[object, ...]) -> None:
+def test_recomputation_is_described_by_the_words_of_every_framework(text: str, found: tuple[object, ...]) -> None:
     assert cells.recompute(text) == found
 
 

@@ -184,7 +184,7 @@ LINK_LINES = {
 
 
 @pytest.mark.parametrize("line", LINK_LINES)
-def test_a_line_says_a_link_and_what_ails_it(line: str) -> None:
+def test_a_line_names_a_link_and_its_state(line: str) -> None:
     assert read_links(line) == (LINK_LINES[line],)
 
 
@@ -342,7 +342,7 @@ def test_a_part_of_a_cluster_starts_from_a_name_or_from_what_is_usual_and_change
         ({"base": "h10:8"}, "h100"),
     ],
 )
-def test_a_name_that_the_catalog_lacks_is_told_with_the_nearest(document: dict[str, Any], nearest: str) -> None:
+def test_a_name_that_the_catalog_lacks_is_reported_with_the_nearest(document: dict[str, Any], nearest: str) -> None:
     with pytest.raises(NotFound) as caught:
         cluster_described(document)
     assert caught.value.nearest == nearest

@@ -38,7 +38,7 @@ def tiny_sweep(directory: Path, *more: str, **settings: int) -> list[str]:
     return ["sweep", *job, "--trials", "1", "--trial", json.dumps(trial), *more]
 
 
-def test_a_sweep_is_asked_for_with_its_objective_gain_parallel_trials_and_loss_gate(cli: CommandLine) -> None:
+def test_a_sweep_is_asked_for_with_its_objective_gain_parallel_trials_and_convergence_gate(cli: CommandLine) -> None:
     more = ["--objective", "tokens_per_s", "--parallel", "4", "--no-loss-gate", "--gate-tolerance", "0.1"]
     created = cli.run_json(*tiny_sweep(cli.directory, "--no-wait", *more, "--min-gain", "0.05"))
     request = created["request"]
@@ -50,7 +50,7 @@ def test_a_sweep_is_asked_for_with_its_objective_gain_parallel_trials_and_loss_g
 
 
 @pytest.mark.oracle  # a real sweep; the one below runs always
-def test_the_notes_of_a_trial_are_told_while_its_sweep_is_followed(cli: CommandLine) -> None:
+def test_the_notes_of_a_trial_are_reported_while_its_sweep_is_followed(cli: CommandLine) -> None:
     cli.run(*tiny_sweep(cli.directory, num_runs=2))
     assert "trial  1/1           run 2 of 2, to measure how much repeated runs differ" in cli.error
     assert re.search(r"trial  1/1 complete  MFU .* measured", cli.error)

@@ -43,7 +43,7 @@ def test_a_clone_takes_fields_that_are_left_out_from_the_original_and_not_from_d
     assert not any(one.is_required for one in inputs)
 
 
-def test_a_value_that_is_missing_as_a_whole_is_told_by_the_flags_that_it_needs() -> None:
+def test_a_value_that_is_missing_as_a_whole_is_described_by_the_flags_that_it_needs() -> None:
     error = in_words_of(inputs_of(SweepCreate), InvalidInput("workload", None, "is required"))
     assert [one.field for one in error.complaints] == ["--seq-len, --global-batch-size"]
 
@@ -79,7 +79,9 @@ def test_invalid_or_unreadable_json_is_refused(text: str, told: str) -> None:
         said(layout=text)
 
 
-def test_a_number_without_end_is_told_with_a_line_of_it_and_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_number_without_end_is_reported_with_a_line_of_it_and_a_file_that_is_no_text_is_refused(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(InvalidInput) as caught:
         asked(layout="tp" + "9" * 5_000)
     assert len(str(caught.value)) < 500

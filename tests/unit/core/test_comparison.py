@@ -94,7 +94,7 @@ def test_random_variation_is_not_a_change(name: str, then: str, now: str) -> Non
 DEMO = Layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO)
 
 
-def test_layouts_that_differ_in_speed_alone_have_the_same_mathematics_and_columns_say_so_too() -> None:
+def test_layouts_that_differ_in_speed_alone_are_numerically_equivalent_and_columns_say_so_too() -> None:
     other = replace(DEMO, tensor_parallel_degree=2, micro_batch_size=4, compiled=True)
     assert function_key(DEMO) == function_key(other)
     assert function_key(Layout()) == function_key(Layout(data_parallel_replicate_degree=8))
@@ -119,7 +119,7 @@ def test_layouts_that_differ_in_speed_alone_have_the_same_mathematics_and_column
         replace(DEMO, precision=Precision.FP8),
     ],
 )
-def test_exchange_replicas_and_format_are_mathematics(other: Layout) -> None:
+def test_the_exchange_replicas_and_format_decide_numerical_equivalence(other: Layout) -> None:
     assert function_key(DEMO) != function_key(other)
 
 

@@ -71,7 +71,9 @@ def test_a_degree_of_zero_is_refused_by_name(field: str) -> None:
     assert (caught.value.field, caught.value.nearest) == (field, 1)
 
 
-def test_narrow_formats_lossy_exchanges_and_early_clips_change_the_mathematics_and_no_other_option_does() -> None:
+def test_narrow_formats_lossy_exchanges_and_early_clips_are_not_numerically_equivalent_and_all_other_options_are() -> (
+    None
+):
     changing = {
         (name, value) for name, one in OPTIONS.items() for value in one.values if not _with(name, value).is_equivalent
     }

@@ -407,7 +407,7 @@ def test_a_layout_is_legal_where_its_job_gives_no_reason_against_it(job: Job, wo
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_layout_hears_of_every_rule_that_it_breaks(job: Job, words: str, rules: list[str]) -> None:
+def test_a_layout_is_refused_with_every_rule_that_it_breaks(job: Job, words: str, rules: list[str]) -> None:
     found = {reason.rule for reason in reasons(Layout.parse(words), job, EVERY_RULE)}
     assert found >= set(rules)
 

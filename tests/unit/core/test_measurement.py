@@ -53,7 +53,7 @@ def test_the_parts_of_a_breakdown_sum_to_its_step() -> None:
     assert Breakdown(rank=7, **powers).step_s == 2.0 ** len(parts) - 1
 
 
-def test_how_well_a_step_time_is_known_is_told_by_its_interval_or_else_by_its_quartiles() -> None:
+def test_how_well_a_step_time_is_known_is_described_by_its_interval_or_else_by_its_quartiles() -> None:
     assert measurement(step_time_interval_s=0.02).step_time_error_s == 0.02
     few = measurement(step_time_interval_s=None, step_time_spread_s=0.1, num_steps=4)
     many = measurement(step_time_interval_s=None, step_time_spread_s=0.1, num_steps=16)
@@ -160,7 +160,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize(("times_s", "settled"), STEPS.values(), ids=STEPS)
-def test_steps_are_stationary_when_two_windows_cannot_be_told_apart(times_s: list[float], settled: bool) -> None:
+def test_steps_are_stationary_when_two_windows_cannot_be_distinguished(times_s: list[float], settled: bool) -> None:
     assert is_stationary(times_s, resolution=0.01) is settled
 
 

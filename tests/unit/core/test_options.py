@@ -257,7 +257,7 @@ def test_sequences_that_differ_bring_ways_to_balance_them_and_ranks_bound_those_
     assert default_space(job).values("batch_balance") == (BatchBalance.NONE,)
 
 
-def test_a_sweep_tries_fp8_behind_its_loss_gate_alone_and_the_fastest_kernel_beside_the_usual_one() -> None:
+def test_a_sweep_tries_fp8_behind_its_convergence_gate_alone_and_the_fastest_kernel_beside_the_usual_one() -> None:
     job = job_on("h100:8")
     assert default_trial_space(job).values("precision") == (Precision.BF16, Precision.FP8)
     assert default_trial_space(job, is_gated=False).values("precision") == (Precision.BF16,)

@@ -361,7 +361,7 @@ def test_columns_are_judged_as_layouts_are_and_links_that_a_cluster_lacks_say_no
 
 
 # ---------------------------------------------------------------------- ranks that are dealt to nodes in turn
-def test_ranks_that_are_dealt_reach_over_links_between_their_nodes_unless_their_stride_is_all_nodes() -> None:
+def test_cyclically_placed_ranks_reach_over_links_between_their_nodes_unless_their_stride_is_all_nodes() -> None:
     cluster = h100_cluster(num_nodes=8, accelerators_per_node=4)
     for num_ranks, stride in product((1, 2, 4, 8, 16), (1, 2, 4, 8, 16)):
         met: set[LinkEnds] = set()

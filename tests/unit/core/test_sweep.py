@@ -141,7 +141,7 @@ ENDED = SweepOverview(
 )
 
 
-def test_a_sweep_is_told_by_its_name_how_it_ended_and_the_best_that_was_found_at_that_size() -> None:
+def test_a_sweep_is_described_by_its_name_how_it_ended_and_the_best_that_was_found_at_that_size() -> None:
     told = announce_end(ENDED)
     assert (told.id, told.at, told.kind) == ("an-sw-x", 9.0, AnnouncementKind.SWEEP_FINISHED)
     assert told.title == "Sweep weekly, tiny on cpu:2: complete, best MFU 38.2 % measured"

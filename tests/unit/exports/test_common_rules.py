@@ -107,7 +107,7 @@ def test_variables_of_nccl_are_fields_of_the_layout(variables: str, words: str) 
         ("NCCL_IB_SPLIT_DATA_ON_QPS=0", "whole messages are sent in turn"),
     ],
 )
-def test_a_choice_that_a_layout_does_not_have_is_told(setting: str, why: str) -> None:
+def test_a_choice_that_a_layout_does_not_have_is_reported(setting: str, why: str) -> None:
     plain, found = (read(f"{prefix}{_COMMAND}", "megatron-lm") for prefix in ("", f"export {setting}\n"))
     assert found.layout == plain.layout
     (detail,) = (note.detail for note in found.notes if note.setting == setting)

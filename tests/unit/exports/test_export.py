@@ -88,7 +88,7 @@ def test_a_text_without_a_command_or_a_set_variable_is_refused() -> None:
 
 
 # ---------------------------------------------------------------- launched
-def test_flags_and_variables_of_launchers_and_files_are_told_apart() -> None:
+def test_flags_and_variables_of_launchers_and_files_are_distinguished() -> None:
     found = launched("N=2\ntorchrun --nproc-per-node 8 --nnodes $N pretrain_gpt.py --bf16 --num-layers 4")
     assert found.program == "pretrain_gpt.py"
     assert found.num_ranks == 16
@@ -135,7 +135,7 @@ def test_commands_are_found_in_process_lists_arrays_and_beside_others_with_fewer
     assert launched("mkdir --parents x\npython train.py --a 1 --b 2").arguments.integer("b") == 2
 
 
-def test_every_variable_that_nothing_in_the_script_asks_for_is_told() -> None:
+def test_every_variable_that_nothing_in_the_script_asks_for_is_reported() -> None:
     lines = ("export NCCL_DEBUG=WARN SPEED=fast", "SIZE=2", "OLD=1", "WANDB_MODE=offline train.py --mb $SIZE --bf16")
     found = launched("\n".join(lines))
     assert [(note.kind, note.setting) for note in found.notes] == [

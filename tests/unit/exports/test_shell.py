@@ -105,7 +105,7 @@ def test_arrays_keep_their_elements_and_lose_their_comments() -> None:
     assert second[-3:] == ("--name", "two", "words")
 
 
-def test_quoted_and_exported_words_are_told_from_empty_ones() -> None:
+def test_quoted_and_exported_words_are_distinguished_from_empty_ones() -> None:
     assert read_script('NONE=()\nrun "${NONE[@]}" ${NONE[@]} "" end').commands[0].words == ("run", "", "end")
     script = read_script("export A=1 B=2\nC=3 run --x\nunset A")
     assert (script.variables.get("A"), script.variables["B"], script.variables["C"]) == (None, "2", "3")

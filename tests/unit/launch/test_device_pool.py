@@ -159,7 +159,7 @@ def test_pools_with_one_folder_share_their_devices_and_release_them(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("somebody_else")
-def test_while_another_trial_runs_a_service_starts_none_and_still_hears_a_stop(tmp_path: Path) -> None:
+def test_while_another_trial_runs_a_service_starts_none_and_can_still_be_stopped(tmp_path: Path) -> None:
     application = build(Settings(database_url=f"sqlite:///{tmp_path}/store", work_dir=tmp_path))
     assert application.launcher.run(spec("waiting"), impatient()) == STOPPED
     assert left_over("waiting") == []

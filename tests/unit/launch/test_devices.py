@@ -214,7 +214,7 @@ def test_processes_that_do_not_leave_are_given_up_and_named(process: psutil.Proc
 
 
 # ---------------------------------------------------------------- software
-def test_versions_are_told_as_trials_record_them_and_nothing_is_imported_for_it() -> None:
+def test_versions_are_reported_as_trials_record_them_and_nothing_is_imported_for_it() -> None:
     facts = software_of_this_machine()
     assert facts["torch"] == version("torch")
     assert set(facts) >= {"host", "python", "kernel"}

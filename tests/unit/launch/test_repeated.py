@@ -106,7 +106,7 @@ def test_a_trial_that_dies_is_not_run_again_and_leaves_the_figures_of_the_runs_b
     assert len(launcher.specs) == 1
 
 
-def test_the_watcher_hears_the_steps_and_events_of_the_first_run_alone() -> None:
+def test_the_watcher_gets_the_steps_and_events_of_the_first_run_alone() -> None:
     watcher = Watcher()
     measured(FakeLauncher(in_turn([1.0, 1.1])), replace(SHORT, num_runs=2), watcher)
     assert [step.step for step in watcher.steps] == [0, 1, 2]

@@ -74,13 +74,13 @@ def delivery(**changes: Any) -> Delivery:
     )
 
 
-def test_webhooks_are_told_with_what_waits_and_what_was_given_up() -> None:
+def test_webhooks_are_reported_with_what_waits_and_what_was_given_up() -> None:
     told(webhooks_report([WEBHOOK]), "ours", "by ada", "https://hooks.example.com", "retune.regression", "17", "2,345")
     document = documents.write(WEBHOOK)
     assert (document["num_pending"], document["num_dead"]) == (17, 2345)
 
 
-def test_deliveries_are_told_with_their_attempts_and_the_last_answer() -> None:
+def test_deliveries_are_reported_with_their_attempts_and_the_last_answer() -> None:
     found = Listed(items=(delivery(),), total=60, limit=25, offset=25)
     shown = announcing_report([WEBHOOK], found, DeliveryState.PENDING)
     told(shown, "dl-1", "nightly: regression", "pending", "next 2025-10-09 09:53 UTC", "2", "HTTP 500", "60 deliveries")
@@ -104,7 +104,7 @@ def test_without_a_webhook_it_says_how_to_add_one() -> None:
 
 
 # ---------------------------------------------------------------- access
-def test_tokens_are_told_with_their_quota_and_whether_they_count() -> None:
+def test_tokens_are_reported_with_their_quota_and_whether_they_count() -> None:
     quota = Quota(unfinished_sweeps=2, accelerator_hours_per_day=1064.5, requests_per_minute=300)
     token = Token(id="k3v7q2mxn5", name="ada", scope=Scope.RUN, quota=quota, created_at=AT, created_by="root")
     gone = replace(token, id="z9", name="ci", quota=Quota(), revoked_at=AT + 60)
@@ -135,7 +135,7 @@ def test_the_audit_log_is_told_to_the_second_and_says_what_was_refused() -> None
 
 
 # ---------------------------------------------------------------- engines, workers, trainers
-def test_engines_and_workers_are_told_with_what_they_run() -> None:
+def test_engines_and_workers_are_reported_with_what_they_run() -> None:
     slurm = EngineStanding(
         name="lab", kind="slurm", answers=False, answer="slurm 24 lacks gpu", queues=("gpu",), max_parallel_trials=7
     )
@@ -149,7 +149,7 @@ def test_engines_and_workers_are_told_with_what_they_run() -> None:
     told(running_report([slurm], {"lab": []}, []), "autotuner worker")
 
 
-def test_trainers_are_told_with_what_a_sweep_may_search_with_each() -> None:
+def test_trainers_are_reported_with_what_a_sweep_may_search_with_each() -> None:
     loop = offered_by(
         Trainer(
             name="loop",

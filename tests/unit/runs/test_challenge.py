@@ -202,7 +202,7 @@ def test_neighbours_of_the_incumbent_are_searched_and_without_a_better_one_there
 
 
 # ---------------------------------------------------------------------- by turns
-def test_the_best_and_the_incumbent_run_by_turns_until_they_are_told_apart() -> None:
+def test_the_best_and_the_incumbent_run_by_turns_until_they_are_distinguished() -> None:
     request, machine = challenged(challenge()), Machine(faster_than_incumbent)
     ended(machine, request)
     found = findings(request, machine.trials)
@@ -272,7 +272,9 @@ def fp8_is_faster(layout: Layout) -> float:
 
 
 @pytest.mark.parametrize("outcome", [GateOutcome.PASSED, GateOutcome.FAILED, GateOutcome.NOT_GATED])
-def test_a_layout_that_changes_the_mathematics_challenges_only_with_a_passed_loss_gate(outcome: GateOutcome) -> None:
+def test_a_layout_that_is_not_numerically_equivalent_challenges_only_with_a_passed_convergence_gate(
+    outcome: GateOutcome,
+) -> None:
     request = fp8_request(Challenge(incumbent=bf16_incumbent(), test=TEST))
     machine = Machine(fp8_is_faster, gates=outcome)
     ended(machine, request)
@@ -282,7 +284,7 @@ def test_a_layout_that_changes_the_mathematics_challenges_only_with_a_passed_los
     assert found.is_better == is_fp8
 
 
-def test_the_layout_in_use_needs_no_loss_gate_nor_one_that_trains_the_same_function() -> None:
+def test_the_layout_in_use_needs_no_convergence_gate_nor_one_that_trains_the_same_function() -> None:
     incumbent = replace(bf16_incumbent(), precision=Precision.FP8)
     request = fp8_request(Challenge(incumbent=incumbent, test=TEST))
     machine = Machine(

@@ -42,7 +42,7 @@ def outcome_of(layout: Layout, trial: Trial) -> GateOutcome | None:
     return None if found is None else found.outcome
 
 
-def test_a_pass_holds_for_the_same_mathematics_alone() -> None:
+def test_a_pass_holds_only_for_numerically_equivalent_layouts() -> None:
     passed = gated(DEMO, GateOutcome.PASSED)
     assert outcome_of(FASTER, passed) is GateOutcome.PASSED
     assert outcome_of(LESS, passed) is outcome_of(MORE, passed) is None
@@ -178,7 +178,7 @@ def test_a_layout_that_the_first_seed_rejects_is_not_trained_from_other_seeds() 
     assert "1 of 2 seeds" in found.detail
 
 
-def test_the_watcher_hears_a_note_per_seed_and_no_steps() -> None:
+def test_the_watcher_gets_a_note_per_seed_and_no_steps() -> None:
     listener = Listener()
     run_gate(FakeLauncher(curves(1.0)), CANDIDATE, REFERENCE, GATE, listener)
     assert [note.endswith(f"seed {number} of 2") for number, note in enumerate(listener.notes, 1)] == [True, True]

@@ -168,7 +168,7 @@ def test_a_sweep_knows_for_all_of_its_life_what_had_ended_when_it_was_asked_for(
     assert before.num_trials == 3
 
 
-def test_each_platform_has_its_lesson(team: Team) -> None:
+def test_each_platform_has_its_calibration(team: Team) -> None:
     sweep, _ = team.sweep(1.5)
     (lesson,) = CalibrationCache(team.store.history).lessons()
     assert lesson.platform.accelerator == sweep.request.job.cluster.accelerator.name

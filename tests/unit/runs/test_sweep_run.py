@@ -365,7 +365,7 @@ def test_no_gate_or_trial_begins_when_the_budget_is_spent() -> None:
     assert stopped(plan, now=101.0).reason == StopReason.TIME_BUDGET
 
 
-def test_trials_that_end_in_another_order_are_told_under_their_numbers() -> None:
+def test_trials_that_end_in_another_order_are_reported_under_their_numbers() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=100, min_gain=0)))
     orders = [ordered(plan) for _ in range(3)]
     for order in reversed(orders):
@@ -405,7 +405,7 @@ def gated(order: RunGate, outcome: GateOutcome) -> Trial:
     return replace(order.trial, gate=result)
 
 
-def test_a_trial_that_changes_the_mathematics_is_gated_once_it_would_rank_first() -> None:
+def test_a_trial_that_is_not_numerically_equivalent_is_gated_once_it_would_rank_first() -> None:
     plan = plan_for(fp8_request())
     order = until_gate(plan)
     assert order.trial.layout == replace(order.reference, precision=Precision.FP8)
@@ -431,7 +431,7 @@ def test_a_failed_gate_takes_the_rank_while_trials_that_run_go_on() -> None:
     assert plan.study.trials[running.number].state.is_finished()
 
 
-def test_without_a_gate_layouts_that_change_the_mathematics_rank_as_they_are() -> None:
+def test_without_a_gate_layouts_that_are_not_numerically_equivalent_rank_as_they_are() -> None:
     plan = plan_for(fp8_request(loss_gate=LossGate(enabled=False)))
     while isinstance(order := plan.decide(0.0), RunTrial):
         plan.finished(trial(order, measurement=at(1.0)))

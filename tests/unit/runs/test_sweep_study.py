@@ -156,7 +156,7 @@ def test_a_slow_trial_that_is_simpler_than_all_others_goes_on() -> None:
     assert not any(plan.reported(simplest.number, step_report(step, step_time_s=9.0)) for step in range(4))
 
 
-def test_everything_on_the_front_that_changes_the_mathematics_is_gated() -> None:
+def test_everything_on_the_front_that_is_not_numerically_equivalent_is_gated() -> None:
     space = tiny_space(
         gradient_sync=(GradientSync.FULL, GradientSync.DEMO),
         pipeline_parallel_degree=(1,),

@@ -129,7 +129,7 @@ def test_values_that_are_held_useless_or_never_run_are_no_reason_to_refuse() -> 
     assert space(context_exchange=asked).values("context_exchange") == asked
 
 
-def test_without_a_gate_no_layout_that_changes_the_mathematics_is_tried() -> None:
+def test_without_a_gate_no_layout_that_is_not_numerically_equivalent_is_tried() -> None:
     assert Precision.FP8 in (space().values("precision") or ())
     assert Precision.FP8 not in (space(is_gated=False).values("precision") or ())
 

@@ -65,7 +65,7 @@ def test_the_first_row_surely_fits_where_it_is_as_fast_as_one_that_may_not() -> 
     assert (first.layout.reshard_after_forward, second.layout.reshard_after_forward) == (True, False)
 
 
-def test_the_best_that_keeps_the_mathematics_or_a_sweeps_rules_stands_beside_the_rest() -> None:
+def test_the_best_numerically_equivalent_layout_or_the_best_by_a_sweeps_rules_stands_beside_the_rest() -> None:
     space = SearchSpace(precision=(Precision.BF16, Precision.FP8), compiled=(True,))
     table = best_predicted(big_job(), space, limit=3)
     assert {row.layout.precision for row in table.rows} == {Precision.FP8}

@@ -61,7 +61,7 @@ def test_few_noisy_or_equal_runs_are_compared_and_a_side_without_runs_is_refused
         compare([], [group(100)], TEST)
 
 
-def test_outliers_and_losses_within_the_tolerance_are_told_from_losses() -> None:
+def test_outliers_and_losses_within_the_tolerance_are_distinguished_from_losses() -> None:
     nights = [group(100, 100.1, 99.9, 100) for _ in range(8)]
     assert compare(nights, [group(98.5, 98.6, 98.4, 98.5)], TEST).decision is Decision.NOT_SLOWER
     nights = [group(100, 100.1, 99.9, 100) for _ in range(12)]

@@ -214,7 +214,9 @@ def test_errors_for_the_caller_and_internal_errors_keep_their_types(pool: Comput
         pool.ask(slips)
 
 
-def test_an_aside_that_fills_its_memory_or_is_killed_is_told_and_the_next_is_answered(pool: ComputePool) -> None:
+def test_a_compute_subprocess_that_fills_its_memory_or_is_killed_is_reported_and_the_next_is_answered(
+    pool: ComputePool,
+) -> None:
     with pytest.raises(
         TooCostly,
         match=(

@@ -116,7 +116,7 @@ def test_the_sweep_that_nobody_asked_for_longest_makes_room(driver: StoreDriver)
     assert store.lists == before + 1
 
 
-def test_one_sweep_stays_however_large(driver: StoreDriver) -> None:
+def test_one_sweep_stays_even_if_it_is_large(driver: StoreDriver) -> None:
     sweep = driver.sweep()
     driver.ended(sweep, 0)
     kept = KeptTrials(driver.store, most=0)

@@ -201,7 +201,7 @@ def test_windows_of_qwen_are_switched_on_and_begin_at_a_layer() -> None:
     assert (on.attention_window, on.num_windowed_layers) == (1024, 8)
 
 
-def test_layers_of_experts_are_told_by_number_by_rhythm_or_not_at_all() -> None:
+def test_layers_of_experts_are_described_by_number_by_rhythm_or_not_at_all() -> None:
     leading = read("qwen3-30b-a3b", mlp_only_layers=[0, 1])
     every_third = read("qwen3-30b-a3b", decoder_sparse_step=3)
     assert (leading.num_sparse_layers, every_third.num_sparse_layers) == (46, 16)
@@ -214,7 +214,7 @@ def test_layers_of_experts_are_told_by_number_by_rhythm_or_not_at_all() -> None:
     assert dense.experts is None
 
 
-def test_linear_layers_are_told_by_a_list_or_by_a_rhythm() -> None:
+def test_linear_layers_are_described_by_a_list_or_by_a_rhythm() -> None:
     assert read("qwen3-next-80b-a3b").num_linear_layers == 36
     assert read("kimi-linear-48b-a3b").num_linear_layers == 20
     kinds = ["full_attention"] * 24 + ["linear_attention"] * 24

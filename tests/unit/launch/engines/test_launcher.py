@@ -41,7 +41,7 @@ def trial(**changes: Any) -> TrialSpec:
     return spec("scripted", cluster=CLUSTER, **changes)
 
 
-def test_a_job_is_told_of_as_it_waits_runs_and_ends(tmp_path: Path) -> None:
+def test_a_job_is_reported_as_it_waits_runs_and_ends(tmp_path: Path) -> None:
     waits = JobStatus(phase=EngineJobPhase.QUEUED, detail="Resources")
     engine, watcher = Scripted(QUEUED, waits, waits, RUNNING, ENDED, printed=measured), Watcher()
     assert isinstance(launcher(tmp_path, engine).run(trial(), watcher), Measurement)

@@ -105,7 +105,7 @@ def test_a_log_without_times_is_timed_by_its_lines(work_dir: Path) -> None:
         ("diverge", FailureKind.NUMERICS, None, "the loss of step 2 is nan"),
     ],
 )
-def test_a_death_is_told_by_its_kind_its_rank_and_its_words(
+def test_a_death_is_described_by_its_kind_its_rank_and_its_words(
     work_dir: Path, misbehaviour: str, kind: FailureKind, rank: int | None, words: str
 ) -> None:
     failure = failed(run(work_dir, registered(MISBEHAVE=misbehaviour), ENDLESS))

@@ -136,7 +136,7 @@ SNAKE: dict[str, Any] = {"batch_balance": BatchBalance.STRATIFIED_SNAKE, "num_de
 DEALT = Layout(data_parallel_replicate_degree=64, micro_batch_size=4, **SNAKE)
 
 
-def test_every_way_to_deal_is_told_with_its_parts_and_what_is_taken_for_granted() -> None:
+def test_every_balancing_method_is_reported_with_its_parts_and_what_is_taken_for_granted() -> None:
     ways = batch_ways(DEALT, JOB)
     assert len(ways) == 2 * len(BatchBalance)
     (own,) = (way for way in ways if way.is_own)

@@ -31,7 +31,7 @@ def job(*health: LinkHealth) -> Job:
     return replace(big_job(), cluster=replace(big_job().cluster, link_health=health))
 
 
-def test_a_slow_link_is_told_with_the_groups_that_reach_over_it_if_any() -> None:
+def test_a_slow_link_is_reported_with_the_groups_that_reach_over_it_if_any() -> None:
     (found,) = crossed_links(Layout(tensor_parallel_degree=8, pipeline_parallel_degree=8), job(LATE))
     assert found.health == LATE
     assert found.axes == ("pipeline",)
@@ -168,7 +168,7 @@ def test_the_busiest_link_limits_each_axis_and_the_others_are_busy_for_a_share()
     assert routes(LAYOUT, routes_job(None)) == ()
 
 
-def test_groups_and_explanations_name_limiting_links_wherever_ranks_are_dealt() -> None:
+def test_groups_and_explanations_name_limiting_links_wherever_ranks_are_placed() -> None:
     assert limit_of("pipeline_communication_s", LAYOUT, routes_job()).limiting_link == "leaf uplinks"
     inside = limit_of("tensor_communication_s", LAYOUT, routes_job())
     assert inside.link == inside.limiting_link
@@ -246,7 +246,7 @@ def test_the_nearest_legal_layout_changes_only_what_is_wrong() -> None:
 A100_JOB = replace(big_job(8), cluster=load_cluster("a100:64"))
 
 
-def test_each_axis_of_several_ranks_is_told_by_size() -> None:
+def test_each_axis_of_several_ranks_is_described_by_size() -> None:
     layout = Layout.parse("dp2 fsdp4 tp8 mb1")
     found = {ways.axis: ways for ways in nccl_ways(layout, A100_JOB)}
     assert [(name, ways.num_ranks, ways.num_nodes) for name, ways in found.items()] == [

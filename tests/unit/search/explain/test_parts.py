@@ -98,7 +98,7 @@ def test_both_sides_sum_to_their_steps_whatever_the_layout() -> None:
                 assert sum(by_fields.values()) == pytest.approx(step_s)  # the same sum in another order
 
 
-def test_predicted_passes_are_told_apart_by_recomputation_and_weights_and_set_beside_measured_ones() -> None:
+def test_predicted_passes_are_distinguished_by_recomputation_and_weights_and_set_beside_measured_ones() -> None:
     found = parts_of(GRID)
     assert list(named(found)) == [
         *("forward", "backward", "recomputation", "tensor collectives", "context collectives"),

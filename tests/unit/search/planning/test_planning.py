@@ -251,7 +251,7 @@ def test_more_of_something_buys_time_at_its_price(found: Plan) -> None:
     assert at_that_price == pytest.approx(today.predicted.cost.median)  # so much more, and the run costs the same
 
 
-def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_what_they_stand_for() -> None:
+def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_the_sweep_that_they_prepare() -> None:
     goal = Goal(num_tokens=2e12, deadline_s=90 * DAY_S)
     found = planned(request_of(goal=goal, accelerators=("h100", "mi300x"), sizes=(128,), prices={"mi300x": 3.2}))
     assert found.proofs
@@ -263,7 +263,7 @@ def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_what_they_s
     assert sum(one.saved for one in found.proofs) <= 1.05 * found.regret  # draws of 2,048, to a few percent
 
 
-def test_own_clusters_are_compared_models_that_fit_nowhere_named_and_progress_told() -> None:
+def test_own_clusters_are_compared_models_that_fit_nowhere_named_and_progress_reported() -> None:
     own = replace(load_cluster("a100:16"), name="ours", price_per_accelerator_hour=0.4)
     found = planned(request_of(clusters=(own,), sizes=(16,)))
     assert "ours" in [one.cluster for one in found.contenders]

@@ -99,7 +99,7 @@ def test_an_answer_tells_what_runs_today_its_gate_and_whether_it_was_simulated()
     assert found.best.source == "simulated"
 
 
-def test_the_best_without_each_choice_is_told_once_with_the_choices_that_it_lacks() -> None:
+def test_the_best_without_each_choice_is_reported_once_with_the_choices_that_it_lacks() -> None:
     near = [ran(number, replace(BASE, micro_batch_size=2**number), 1 + number / 10) for number in range(3)]
     found = of(*near, ran(5, replace(SMALL, recompute=Recompute.FULL), 1.5))
     (without,) = [one for one in found.rivals if one.role is Role.WITHOUT]

@@ -286,7 +286,7 @@ def test_conditioning_is_that_of_the_joint_normal_distribution_and_nearly_so_at_
 
 
 # ---------------------------------------------------------------- stand ins
-def test_a_stand_in_has_its_own_job_its_peak_and_the_speed_of_its_cluster() -> None:
+def test_a_proxy_trial_has_its_own_job_its_peak_and_the_speed_of_its_cluster() -> None:
     points = ProxyPoints(TARGET).times([(LARGE_LAYOUT, STAND_IN)]).points
     assert points.log_predicted[0] == pytest.approx(math.log(predict_one(SMALL_LAYOUT, SMALL).step_time.total_s))
     assert points.layouts.row(0) == LARGE_LAYOUT

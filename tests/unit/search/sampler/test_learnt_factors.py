@@ -138,14 +138,14 @@ def taken(job: Job) -> float:
     return predict_one(layout, job).step_time.total_s / typical.step_time.total_s
 
 
-def test_trials_of_a_platform_teach_its_speed_and_those_of_its_trainer_most() -> None:
+def test_trials_of_a_platform_calibrate_its_speed_and_those_of_its_trainer_most() -> None:
     assert Learnt([]).calibrated(LEARNT_JOB) == LEARNT_JOB
     assert 1.0 < taken(Learnt([past(1.3, job=SMALL)]).calibrated(LEARNT_JOB)) < 1.3
     learnt = Learnt([past(1.3, trainer="theirs")])
     assert 1.0 < taken(learnt.calibrated(LEARNT_JOB)) < taken(learnt.calibrated(LEARNT_JOB, "theirs")) < 1.3
 
 
-def test_lessons_count_trials_and_sweeps_and_nothing_twice() -> None:
+def test_calibrations_count_trials_and_sweeps_and_nothing_twice() -> None:
     learnt = Learnt([past(1.3, job=SMALL)])
     once = learnt.calibrated(LEARNT_JOB)
     assert learnt.calibrated(once) == once
@@ -201,7 +201,7 @@ PLAYED = [
 near those in ``research/data/cpu_sweep_2.json``, bf16 steps from disturbed runs scaled to what others had left them."""
 
 
-def test_trials_already_measured_lie_in_the_intervals_that_they_teach() -> None:
+def test_trials_already_measured_lie_in_the_intervals_that_they_calibrate() -> None:
     job = Learnt(PLAYED).calibrated(CORES)
     for trial in PLAYED:
         said = predict_one(trial.layout, job)

@@ -52,7 +52,7 @@ def better_than_before(trials: Sequence[Trial]) -> list[str]:
     return list(explanation(outcome_of(sweep, replace(BETTER, measured=BEFORE, challenger=AFTER), trials), "UTC"))
 
 
-def test_a_better_layout_is_told_by_what_changes_and_what_was_predicted_and_measured() -> None:
+def test_a_better_layout_is_described_by_what_changes_and_what_was_predicted_and_measured() -> None:
     changed, predicted = better_than_before([])
     assert changed == "pipeline 2 → 1, replicate 1 → 2"
     assert predicted.startswith("predicted: it removes ")

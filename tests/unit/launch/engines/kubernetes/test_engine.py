@@ -242,7 +242,7 @@ def test_a_container_that_the_kernel_killed_for_memory_says_so_in_its_last_line(
     assert held.printed(engine, handle, '"oom_killed":true')
 
 
-def test_an_image_without_our_packages_is_told_in_python_s_own_words(held: Held) -> None:
+def test_an_image_without_our_packages_is_reported_in_python_s_own_words(held: Held) -> None:
     held.cluster.has_packages = False
     engine = held.engine()
     handle = engine.submit(order(SLEEPS))

@@ -189,7 +189,9 @@ def test_a_job_runs_once_all_of_its_pods_have_started_and_until_none_is_left() -
         ((running_node(0), node(1)), JobState(), "2 of 2 pods have a machine, 1 have started"),
     ],
 )
-def test_why_a_job_waits_is_told_in_the_cluster_s_words(pods: tuple[PodState, ...], job: JobState, told: str) -> None:
+def test_why_a_job_waits_is_reported_in_the_cluster_s_words(
+    pods: tuple[PodState, ...], job: JobState, told: str
+) -> None:
     assert judge(*pods, job=job) == JobStatus(phase=EngineJobPhase.QUEUED, detail=told)
 
 

@@ -157,7 +157,7 @@ SUBMIT = "POST /api/jobs/"
 LOGS = f"GET /api/jobs/{NAME}/logs"
 
 
-def test_a_job_is_a_driver_that_is_told_of_nodes_and_task_and_nothing_of_it_is_in_the_line_for_a_shell(
+def test_a_job_is_a_driver_that_gets_nodes_and_task_outside_the_shell_command(
     ray: ScriptedRay,
 ) -> None:
     runtime_env = {"working_dir": "s3://trials.zip", "env_vars": {"A": "b"}}
