@@ -12,6 +12,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
+from autotuner.core.prediction import Prediction
 from autotuner.core.stages import layers_per_stage
 from autotuner.core.trial import ScaledTrial, part_of
 from autotuner.core.units import GIGA
@@ -158,8 +159,7 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
     found = _fitting(job_on(request, target.cluster), target, cluster)
     if found is None:
         return None
-    trial, small = found
-    prediction = predict_one(trial.layout, small)
+    trial, small, prediction = found
     parts = trial.measured_parts or OF_A_RANK
     told = PilotResult.by_parts(cluster.accelerator.name, errors_of(trial.layout, small, prediction), parts, NUM_TRIALS)
     seconds = NUM_TRIALS * (_START_S + _NUM_STEPS * prediction.step_time.total_s)
@@ -185,16 +185,17 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
     return _Sweep(row=row, told=told, pilot=pilot)
 
 
-def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, Job] | None:
-    """Return the proxy trial with most layers that fits in memory on a smaller cluster, and its job."""
+def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, Job, Prediction] | None:
+    """Return the proxy trial with most layers that fits in memory on a smaller cluster, its job and its prediction."""
     layout, depth = target.best.layout, None
     while True:
         trial = proxy_trial(job, layout, cluster, most_layers_per_stage=depth)
         if not isinstance(trial, ScaledTrial):
             return None
         small = trial.job(job, cluster)
-        if predict_one(trial.layout, small).fits:
-            return trial, small
+        prediction = predict_one(trial.layout, small)
+        if prediction.fits:
+            return trial, small, prediction
         depth = fewer_layers(job, layout, depth or int(layers_per_stage(layout, job.model.num_layers)))
         if depth is None:
             return None

@@ -132,7 +132,7 @@ def outcome_of(
     return Outcome(
         cluster=job.cluster,
         best=best,
-        footprint=footprint_of(best.layout, job, best.prediction),
+        footprint=best.footprint or footprint_of(best.layout, job, best.prediction),
         num_steps=goal.num_tokens / job.workload.tokens_per_step,
         goodput=failures.goodput(num_ranks),
         deviation=math.hypot(of_steps, of_failures),
