@@ -221,6 +221,7 @@ class MLflowRuns:
     def __init__(self, target: Target) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # 7 keep a command waiting for minutes
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines for each run
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # each new table is a line
         from mlflow.exceptions import MlflowException
 
@@ -248,7 +249,10 @@ class MLflowRuns:
             self._client = MlflowClient(tracking_uri=self._uri)
             self._experiment_id = self._experiment(sweep_id, about)
             runs = self._client.search_runs([self._experiment_id], max_results=50_000)
-        self.place = f"MLflow at {self.target.removeprefix('mlflow:')}, experiment {sweep_id}"
+        shown = self.target.removeprefix("mlflow:")
+        is_site = shown.startswith("http")
+        page = f"/#/experiments/{self._experiment_id}" if is_site else f", experiment {sweep_id}"
+        self.place = f"MLflow at {shown.rstrip('/') if is_site else shown}{page}"
         tags = [(run.info.run_id, run.data.tags) for run in runs if _ID_TAG in run.data.tags]
         self._known = {found[_ID_TAG]: run_id for run_id, found in tags}
         return {found[_ID_TAG]: found.get(_DIGEST_TAG, "") for _, found in tags}
