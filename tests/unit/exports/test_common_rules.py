@@ -101,7 +101,7 @@ def test_variables_of_nccl_are_fields_of_the_layout(variables: str, words: str) 
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ("NCCL_ALGO=PAT", "not a choice that a layout has for all-reduces"),
+        ("NCCL_ALGO=PAT", "is not an algorithm or protocol for all-reduces that a layout can have"),
         ("NCCL_PXN_DISABLE=yes", "must be 0 or 1"),
         ("NCCL_IB_QPS_PER_CONNECTION=0", "from 1 to 999"),
         ("NCCL_IB_SPLIT_DATA_ON_QPS=0", "whole messages are sent in turn"),

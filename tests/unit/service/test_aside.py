@@ -134,7 +134,7 @@ def test_the_caller_with_most_waiting_computations_makes_room_in_a_full_queue() 
         asked = [here.ask("ada") for _ in range(5)]
         here.ask("bob")
         eventually(lambda: asked[-1].refusal is not None)
-        assert "dropped for the computation of another caller" in str(asked[-1].refusal)
+        assert "removed for another caller" in str(asked[-1].refusal)
         here.ask("bob")
         assert here.turns.callers() == (("ada",), ("ada", "ada", "bob", "bob"))
         assert "5 computations are already running or waiting" in str(here.ask("bob").refusal)
