@@ -114,7 +114,7 @@ class Workload:
     """Sequences per optimizer step, for the whole job."""
     optimizer_state_precision: Annotated[Literal["fp32", "bf16"], Flag("optimizer-states"), Rare()] = "fp32"
     """Number format of AdamW's two moments. Master weights stay in fp32."""
-    lengths: Annotated[LengthDistribution | None, Caption("Sequence lengths"), Rare()] = None
+    lengths: Annotated[LengthDistribution | None, Caption("Length distribution"), Rare()] = None
     """Distribution of the lengths of sequences; None: all sequences have ``seq_len`` tokens."""
 
     def __post_init__(self) -> None:
