@@ -351,6 +351,6 @@ def test_every_command_and_every_exit_code_is_in_a_story(request: pytest.Fixture
     told = [one for chapter in CHAPTERS for one in json.loads((HERE / f"outputs/commands/{chapter}.json").read_text())]
     ran = [one for one in told if "command" in one]
     lines = [f"{one['command']} " for one in ran]
-    others = {"doctor", "mcp", "track"}  # this machine, an agent and a tracker answer them; they have tests of their own
+    others = {"doctor", "mcp", "track"}  # they need this machine, an agent or a tracker, and have tests of their own
     assert {name for name in leaf_commands() if not any(line.startswith(f"{name} ") for line in lines)} == others
     assert {one["code"] for one in ran} >= set(range(12))
