@@ -107,6 +107,11 @@ def notes(*, quiet: bool = False) -> Console:
     return PlainConsole(stderr=True, quiet=quiet or _LOG.level >= logging.ERROR)
 
 
+def print_error(text: str) -> None:
+    """Print an error on standard error, also with --quiet."""
+    PlainConsole(stderr=True).print(Text.assemble(("error", "bold red"), f": {text}"), soft_wrap=True)
+
+
 def is_watched(console: Console) -> bool:
     """Return True if somebody sees the notes of this console at a terminal, so that they may move."""
     return console.is_interactive and console.file.isatty() and not console.quiet

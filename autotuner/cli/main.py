@@ -226,11 +226,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _print_error(text: str) -> None:
-    from rich.text import Text
+    from autotuner.cli.console import print_error
 
-    from autotuner.cli.console import PlainConsole
-
-    PlainConsole(stderr=True).print(Text.assemble(("error", "bold red"), f": {text}"), soft_wrap=True)
+    print_error(text)
 
 
 def _exit_code(error: AutotunerError) -> int:

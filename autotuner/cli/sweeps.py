@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotuner.cli.console import console, notes, open_service, print_json, progress, tell
+from autotuner.cli.console import console, notes, open_service, print_error, print_json, progress, tell
 from autotuner.cli.files import write_text
 from autotuner.cli.flags import Json, Server, SweepId, TrialId, Wait, flags, stored_id
 from autotuner.cli.folder import SaveDir, save_of_trial
 from autotuner.connections import whole
 from autotuner.core import documents
 from autotuner.core.comment import CommentCreate
-from autotuner.core.errors import InvalidInput
+from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.listed import Listed
 from autotuner.core.run import Run, RunState
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
@@ -189,9 +189,16 @@ def _start(
 
 
 def _heard(*, as_json: bool) -> Callable[[object], None]:
-    """Return a function that prints to standard error what a tracker reports, unless only JSON is printed."""
-    errors = notes(quiet=as_json)
-    return lambda heard: errors.print(str(heard), highlight=False, soft_wrap=True)
+    """Return a function that prints the result of a tracker as a note, and its errors as errors."""
+    said = notes(quiet=as_json)
+
+    def hear(heard: object) -> None:
+        if isinstance(heard, AutotunerError):
+            print_error(str(heard))
+        else:
+            said.print(str(heard), highlight=False, soft_wrap=True)
+
+    return hear
 
 
 def _go_on(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from autotuner import trackers
+from autotuner.cli.sweeps import _start
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.layout import Layout
 from autotuner.core.trial import TrialState
@@ -33,6 +34,7 @@ class Sweeping:
     """A sweep of two trials, of which one ran out of memory, at a service."""
 
     client: Remote
+    address: str
     sweep_id: str
     _driver: StoreDriver
     _sweep: Any
@@ -50,7 +52,7 @@ def sweeping() -> Iterator[Sweeping]:
     sweep = driver.sweep(sweep_request(name="nightly"))
     driver.ended(sweep, 0, measurement(), FAST)
     with serve(app_on(store)) as address, Remote(address) as client:
-        yield Sweeping(client, sweep.id, driver, sweep)
+        yield Sweeping(client, address, sweep.id, driver, sweep)
 
 
 def _no_error(heard: object) -> None:
@@ -214,6 +216,19 @@ def test_a_sweep_whose_tracker_fails_to_its_end_says_how_the_rest_is_sent(sweepi
     (error,) = heard
     assert isinstance(error, AutotunerError)
     assert f"`autotuner track {sweeping.sweep_id} --to mlflow:http://nowhere` sends the rest" in str(error)
+
+
+def test_a_command_that_prints_json_still_prints_the_error_of_a_tracker(
+    sweeping: Sweeping, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweeping.end()
+    server, trackers = sweeping.address, [Failing(99)]
+    _start(
+        lambda client: client.read_sweep(sweeping.sweep_id), wait=True, server=server, as_json=True, trackers=trackers
+    )
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["sweep"]["id"] == sweeping.sweep_id
+    assert "\nerror: it is full" in printed.err
 
 
 def test_an_mlflow_that_does_not_answer_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
