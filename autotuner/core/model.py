@@ -178,7 +178,10 @@ class TransformerSpec:
 
     @property
     def mean_projected_size(self) -> float:
-        """The width of all vectors that a layer projects a token to before attention, averaged over the layers."""
+        """The total width of the queries, keys, values and output gates that a layer computes from one token.
+
+        It is the mean over all layers.
+        """
         projected = self.num_attending_layers * (self.query_size + self.key_value_size + self.output_gate_size)
         linear = self.num_linear_layers * self.linear_attention.projected_size if self.linear_attention else 0
         return (projected + linear) / self.num_layers

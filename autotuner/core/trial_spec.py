@@ -132,8 +132,8 @@ class Trainer:
             raise InvalidInput(
                 "format",
                 self.format.value,
-                "is reserved for the product's own trial job; choose the format of another trainer, for "
-                "example arguments",
+                "is reserved for the product's own trial job; choose the format of your trainer, for example "
+                "'arguments', which passes each option as a flag",
             )
         for index, name in enumerate(self.options):
             _require_field(name, f"options.{index}")

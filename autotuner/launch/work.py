@@ -51,7 +51,7 @@ class DecoderWork:
         return _task(self._spec, name, place, variables)
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines of the ranks, and return the reports of steps and of slow or dead links among them."""
+        """Read output lines of the ranks, and return the reports of steps and of slow or dead links in them."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:
@@ -98,7 +98,7 @@ class BenchmarkWork:
         return replace(task, spec=None, module="autotuner.trials.benchmarks.profile", request=dumps(request))
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines about timed collectives. The result is empty, because benchmarks have no training steps."""
+        """Read output lines about timed collectives. The result is empty, because benchmarks have no training steps."""
         return self.reports.take(lines)
 
     def is_complete(self) -> bool:
@@ -177,7 +177,7 @@ class TrainerWork:
         )
 
     def take(self, lines: Sequence[NodeLine]) -> Sequence[StepReport | LinkEvent]:
-        """Take in lines of the ranks, and return the steps that the trainer reported or printed in its log."""
+        """Read output lines of the ranks, and return the training steps in them, from reports or from the log."""
         return self._reports.take(lines)
 
     def is_complete(self) -> bool:

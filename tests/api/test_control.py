@@ -144,4 +144,4 @@ def test_the_page_of_a_sweep_that_runs_a_trial_again_says_how_its_search_ended(
     sweep = finished(driver)
     store.control.rerun(f"{sweep.id}-0000", now=NOW)
     page = httpx.get(f"{address}/sweeps/{sweep.id}", timeout=60).text
-    assert "opened again to run a trial again" in page
+    assert "opened again to repeat a trial" in page

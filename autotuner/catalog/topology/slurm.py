@@ -335,7 +335,9 @@ def _block_sizes(number: int, text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() and 0 < len(part) < 7 for part in parts):
         raise InvalidInput(
-            f"line {number}", text, "must be numbers of nodes with commas between them, for example 18,36"
+            f"line {number}",
+            text,
+            "must be block sizes, each as a number of nodes, with commas between them, for example 18,36",
         )
     return tuple(map(int, parts))
 

@@ -291,7 +291,7 @@ def all_to_all_s(sent_bytes: Floats, group: Group, outside: Floats | float = 1.0
     Args:
         sent_bytes: Bytes of each rank, including its own share.
         group: Ranks of each layout, and their links.
-        outside: Share of the bytes for other nodes that really leaves the node. It is below 1 if bytes for several
+        outside: Share of the bytes for other nodes that crosses the network. It is below 1 if bytes for several
             ranks of one node are sent to this node once, and passed on inside it.
     """
     timed_s = measured_s("all_to_all", sent_bytes, group)

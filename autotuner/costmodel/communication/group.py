@@ -310,7 +310,7 @@ class Group:
         The links inside nodes come first, the links of the network's core last.
 
         Args:
-            outside: Share of the bytes for other nodes that really leaves the node, as for ``all_to_all_s_per_byte``.
+            outside: Share of the bytes for other nodes that crosses the network, as for ``all_to_all_s_per_byte``.
         """
         beyond = self.num_ranks - self.ranks_per_node
         passed_on = beyond * np.where(np.asarray(outside) < 1, 1.0, self.relayed)
@@ -360,7 +360,7 @@ class Group:
         Links inside nodes and between them work at the same time.
 
         Args:
-            outside: Share of the bytes for other nodes that really leaves the node. It is below 1 if bytes for several
+            outside: Share of the bytes for other nodes that crosses the network. It is below 1 if bytes for several
                 ranks of one node are sent to this node once, and passed on over the links inside it. The links inside
                 nodes also carry bytes that leave through the port of another rail.
         """

@@ -99,7 +99,10 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLayers:
-    """The gains from searching the five layers of communication for a sweep's job, as predicted and as measured."""
+    """How much faster a sweep's job becomes as a search covers more layers of communication, predicted and measured.
+
+    The five layers, such as strategy, collectives and network, are those of ``CommunicationLayer``.
+    """
 
     predicted: LayerReport
     """Predicted gains, for the strategies of the sweep's search space. Other layers have more values than most
