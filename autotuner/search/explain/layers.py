@@ -99,9 +99,10 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLayers:
-    """How much faster a sweep's job becomes as a search covers more layers of communication, predicted and measured.
+    """The gains of a sweep's job as a search covers one layer of communication after the other.
 
-    The five layers, such as strategy, collectives and network, are those of ``CommunicationLayer``.
+    The five layers, such as strategy, collectives and network, are those of ``CommunicationLayer``. Gains are predicted
+    and measured.
     """
 
     predicted: LayerReport
