@@ -71,7 +71,7 @@ def splits_of(job: Job, space: SearchSpace) -> LayoutColumns:
         SpaceTooLarge: There are more than ``MAX_SPLITS`` splits, or an option has more than ``MAX_VALUES`` values.
     """
     _require_few_values(space)
-    blocks, num_splits = [], 0
+    blocks, num_splits = [np.empty((len(_SPLIT_COLUMNS), 0), np.int64)], 0
     for axes in _splits(job, space):
         num_splits += prod(map(len, axes))
         if num_splits > MAX_SPLITS:
@@ -125,6 +125,8 @@ def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[_Axis, ...]]:
         shards = space.values("data_parallel_shard_degree") or sorted({1, inside_node, data})
         if pipeline not in pipelines:
             pipelines[pipeline] = tuple(_pipelines(pipeline, job, space))
+        if not pipelines[pipeline]:  # a named end stage suits none of the usual sizes of the other end
+            continue
         yield (
             [(max(1, data // shard), shard, tensor, context) for shard in shards],
             [(expert, pipeline) for expert in experts],

@@ -195,6 +195,12 @@ def test_pipelines_have_even_or_smaller_ends_by_what_their_layers_leave() -> Non
     assert {(r.first_stage_less_layers, r.last_stage_less_layers) for r in found} == {(0, 0)}
 
 
+def test_an_end_stage_that_suits_no_usual_size_of_the_other_end_leaves_layouts_without_a_pipeline() -> None:
+    found = rows(legal_layouts(tiny_job(2), tiny_space(first_stage_less_layers=(2,))))
+    assert {row.pipeline_parallel_degree for row in found} == {1}
+    assert not len(splits_of(tiny_job(2), tiny_space(first_stage_less_layers=(2,), pipeline_parallel_degree=(2,))))
+
+
 def test_degrees_and_stages_default_to_what_divides_the_job() -> None:
     space = SearchSpace(tensor_parallel_degree=(2,), pipeline_parallel_degree=(1,))
     found = rows(legal_layouts(big_job(), space))
