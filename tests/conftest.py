@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+import structlog
 
 from tests.databases import postgres_server
 from tests.parts import left_out_by
@@ -32,6 +33,15 @@ os.environ.update(SSL_CERT_FILE="", SSL_CERT_DIR=os.devnull)
 
 # hundreds of services compute their predictions themselves; tests of asides say how many there are
 os.environ.setdefault("AUTOTUNER_ASIDES", "0")
+
+# Rich would take seconds to colour each traceback of an exception that a test provokes
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.processors.format_exc_info,
+        structlog.dev.ConsoleRenderer(),
+    ]
+)
 
 # no test asserts a time, and how fast a busy machine makes up examples says nothing
 UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Self
+from functools import cache
+from typing import Any, Self
 
 from autotuner.core.value import require_one_of
 
@@ -48,8 +50,16 @@ class Choice(IntEnum):
             >>> Recompute.labels()
             ('none', 'selective', 'full')
         """
-        require_one_of(field or cls.__name__, label, cls.labels())
-        return next(member for member in cls if member.label == label)
+        by_label = _by_label(cls)
+        require_one_of(field or cls.__name__, label, tuple(by_label))
+        member: Self = by_label[label]
+        return member
+
+
+@cache
+def _by_label(cls: type[Choice]) -> Mapping[Any, Any]:
+    """Return the members of a class by their words."""
+    return {member.label: member for member in cls}
 
 
 class PipelineSchedule(Choice):

@@ -149,18 +149,26 @@ def _read_value(cls: type[Any], document: Any, path: str) -> Any:
     if not isinstance(document, Mapping):
         raise InvalidInput(path or cls.__name__, document, f"must be an object with the fields of a {cls.__name__}")
     readers, required = _readers(cls)  # type: ignore[arg-type]  # a class is hashable
-    for name in (*document, *required):
-        if name not in readers:
-            near = get_close_matches(name, readers, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise InvalidInput(_join(path, name), document[name], f"is not a known field of {cls.__name__}{hint}")
-        if name not in document:
-            raise InvalidInput(_join(path, name), None, "is required")
-    values = {name: readers[name](value, _join(path, name)) for name, value in document.items()}
+    if not (document.keys() <= readers.keys() and required <= document.keys()):
+        raise _wrong_fields(cls, document, path)
+    prefix = f"{path}." if path else ""
+    values = {name: readers[name](value, prefix + name) for name, value in document.items()}
     try:
         return cls(**values)
     except InvalidInput as error:
         raise (error.under(path) if path else error) from error
+
+
+def _wrong_fields(cls: type[Any], document: Mapping[str, Any], path: str) -> InvalidInput:
+    """Return the error about the first field that is unknown, or else about the first that is missing."""
+    readers, required = _readers(cls)  # type: ignore[arg-type]  # a class is hashable
+    for name in document:
+        if name not in readers:
+            near = get_close_matches(name, readers, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            return InvalidInput(_join(path, name), document[name], f"is not a known field of {cls.__name__}{hint}")
+    missing = next(name for name in readers if name in required and name not in document)
+    return InvalidInput(_join(path, missing), None, "is required")
 
 
 def _join(path: str, name: str) -> str:
@@ -173,10 +181,10 @@ _Read: TypeAlias = Callable[[Any, str], Any]
 
 
 @cache
-def _readers(cls: type[Any]) -> tuple[Mapping[str, _Read], tuple[str, ...]]:
+def _readers(cls: type[Any]) -> tuple[Mapping[str, _Read], frozenset[str]]:
     """Return the function that reads each field of a dataclass, and the names of its required fields."""
     hints, specs = get_type_hints(cls), fields(cls)
-    required = tuple(f.name for f in specs if f.default is MISSING and f.default_factory is MISSING)
+    required = frozenset(f.name for f in specs if f.default is MISSING and f.default_factory is MISSING)
     return {f.name: _reader(hints[f.name]) for f in specs}, required
 
 
@@ -205,7 +213,7 @@ def _reader(hint: Any) -> _Read:
     if issubclass(hint, Choice):
         return hint.from_label
     if issubclass(hint, Enum):
-        return partial(_read_enum, hint)
+        return partial(_read_enum, hint, tuple(member.value for member in hint))
     return _read_float if hint is float else partial(_read_scalar, (hint,))
 
 
@@ -215,8 +223,8 @@ def _read_word(words: tuple[Any, ...], value: Any, path: str) -> Any:
     return value
 
 
-def _read_enum(cls: type[Enum], value: Any, path: str) -> Any:
-    return cls(_read_word(tuple(member.value for member in cls), value, path))
+def _read_enum(cls: type[Enum], words: tuple[Any, ...], value: Any, path: str) -> Any:
+    return cls(_read_word(words, value, path))
 
 
 def _read_list(read: _Read, length: int | None, value: Any, path: str) -> Any:

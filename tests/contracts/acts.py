@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from autotuner.core.convergence_gate import GateOutcome, GateResult
-from autotuner.core.errors import NotFound
 from autotuner.core.run import Finish, Lease, RunState, StopReason, Wish
 from autotuner.core.sweep import Prospects, RunTrial, Sweep, SweepResult
 from autotuner.core.trial import Outcome, Trial
@@ -37,8 +35,8 @@ def held_sweeps(store: Store) -> list[Lease]:
 def lease_of(store: Store, sweep_or_trial_id: str, owner: str = OWNER) -> Lease:
     """What a worker of that name would hold if the last claim of the sweep were its own."""
     sweep_id = "-".join(sweep_or_trial_id.split("-")[:2])
-    with suppress(NotFound):
-        if (lease := store.get_sweep(sweep_id).lease) is not None:
+    for lease in held_sweeps(store):
+        if lease.run_id == sweep_id:
             return replace(lease, owner=owner)
     return Lease(run_id=sweep_id, owner=owner, claim=0, renewals=0, lease_s=LEASE_S)
 

@@ -17,7 +17,7 @@ from functools import reduce
 import numpy as np
 
 from autotuner.core.choices import AttentionKernel, ContextExchange, PipelineSchedule, Precision, Recompute
-from autotuner.core.columns import Booleans, Floats, LayoutColumns
+from autotuner.core.columns import Booleans, Floats, LayoutColumns, is_one_of
 from autotuner.core.job import Job
 from autotuner.core.recompute import LayerPart, recomputed
 from autotuner.costmodel.shared.low_precision import saved_share
@@ -485,5 +485,4 @@ def _gathered_copies(x: LayoutColumns, job: Job) -> Floats:
 
 def has_scores(x: LayoutColumns) -> Booleans:
     """Return a mask over the layouts: True where the attention kernel writes its scores to memory."""
-    scores: Booleans = np.isin(x.attention_kernel, (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX))
-    return scores
+    return is_one_of(x.attention_kernel, (AttentionKernel.MATH, AttentionKernel.FUSED_SOFTMAX))

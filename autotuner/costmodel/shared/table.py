@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any, Self, TypeVar, cast
 
 import numpy as np
@@ -25,21 +26,29 @@ def zipped(change: Callable[..., Any], *tables: Table) -> Table:
     if isinstance(first, Mapping):
         return cast("Table", {key: zipped(change, *(table[key] for table in tables)) for key in first})  # type: ignore[index]
     cls: Any = type(first)
-    names = _fields_of(cls)
+    names, values_of = _fields_of(cls)
     if not names:
         return tables[0]
-    changed = {name: zipped(change, *[getattr(table, name) for table in tables]) for name in names}
-    return type(tables[0])(**changed)
+    changed = map(partial(zipped, change), *map(values_of, tables))
+    return cast("Table", cls(**dict(zip(names, changed, strict=True))))
 
 
 @cache
-def _fields_of(cls: Any) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass; none for any other type."""
-    return tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
+def _fields_of(cls: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """Return the names of the fields of a dataclass, and a function that returns their values in a given object.
+
+    There are no names for any other type.
+    """
+    names = tuple(f.name for f in fields(cls)) if is_dataclass(cls) else ()
+    if len(names) == 1:
+        return names, lambda table: (getattr(table, names[0]),)
+    return names, attrgetter(*names) if names else lambda _: ()
 
 
 def taken(table: Table, rows: npt.NDArray[np.integer[Any]]) -> Table:
     """Return a table with the rows that have these numbers, in the order of the numbers."""
+    if len(rows) == 1 == len(next(columns_of(table), ())):
+        return table  # the table of one layout has no other row
     return zipped(lambda column: column.take(rows, axis=0), table)
 
 
@@ -72,8 +81,8 @@ def columns_of(table: Any) -> Iterator[Column]:
         for one in table.values():
             yield from columns_of(one)
     else:
-        for name in _fields_of(table.__class__):
-            yield from columns_of(getattr(table, name))
+        for value in _fields_of(table.__class__)[1](table):
+            yield from columns_of(value)
 
 
 def write(source: Any, target: Any, rows: slice) -> None:
