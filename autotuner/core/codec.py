@@ -29,17 +29,28 @@ T = TypeVar("T")
 
 def to_plain(value: Any) -> Any:
     """Return a value as plain JSON data (dictionaries, lists, strings, numbers); NaN and infinity become None."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Choice):
         return value.label
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+        return {name: to_plain(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_PLAIN = frozenset({str, int, bool, types.NoneType})
+
+
+@cache
+def _names(cls: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass."""
+    return tuple(f.name for f in fields(cls))
 
 
 def without_defaults(value: Any) -> Any:
