@@ -20,6 +20,7 @@ from autotuner.trials.measurement.environment import pin
 
 _CPU_SIZES = (256, 512, 1024)  # one of them fits the caches of any server core well
 _CPU_BUDGET_S = 0.06  # per size; dozens of repetitions of the smaller ones, of which the best counts
+_LONGEST_PRODUCT_S = 0.12  # a core without bf16 takes seconds for one product of the largest size, at no higher rate
 _CUDA_SIZE = 8192  # one product takes over a millisecond: launch, tail and synchronisation vanish
 _CUDA_REPETITIONS = 20
 
@@ -29,7 +30,8 @@ def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:
 
     Call it on all ranks at once. On a CPU, the thread's CPU time is measured. Therefore the rate does not fall if
     another process uses the core for a while. It does fall if the core itself becomes slower, for example because the
-    other hardware thread of the core is busy.
+    other hardware thread of the core is busy. Large products are left out if they would take long, because a core that
+    is so slow computes them at no higher rate.
 
     Args:
         device: The device of this rank.
@@ -37,7 +39,11 @@ def flop_per_s(device: torch.device, dtype: torch.dtype) -> float:
     """
     if device.type == "cuda":
         return _cuda_rate(device, dtype)
-    return max(_cpu_rate(size, dtype) for size in _CPU_SIZES)
+    rate = 0.0
+    for size in _CPU_SIZES:
+        if rate == 0.0 or _flop(size) / rate < _LONGEST_PRODUCT_S:
+            rate = max(rate, _cpu_rate(size, dtype))
+    return rate
 
 
 def _cpu_rate(size: int, dtype: torch.dtype) -> float:
@@ -48,7 +54,7 @@ def _cpu_rate(size: int, dtype: torch.dtype) -> float:
     while (start_s := time.thread_time()) < end_s:
         torch.mm(left, right, out=out)
         best_s = min(best_s, time.thread_time() - start_s)
-    return 2 * size**3 / best_s
+    return _flop(size) / best_s
 
 
 def _cuda_rate(device: torch.device, dtype: torch.dtype) -> float:
@@ -60,7 +66,11 @@ def _cuda_rate(device: torch.device, dtype: torch.dtype) -> float:
         torch.mm(left, right)
         torch.cuda.synchronize(device)
         best_s = min(best_s, time.perf_counter() - start_s)
-    return 2 * _CUDA_SIZE**3 / best_s
+    return _flop(_CUDA_SIZE) / best_s
+
+
+def _flop(size: int) -> int:
+    return 2 * size**3
 
 
 def _measure_core(core: int, barrier: Barrier, answer: Connection) -> None:
