@@ -19,6 +19,7 @@ from tests.databases import postgres_server
 from tests.parts import left_out_by
 
 if TYPE_CHECKING:
+    from autotuner.launch.forks import Forks
     from tests.trials.zygote import Zygote
 
 for module in ("launcher_contract", "engine_contract"):  # not collected by themselves
@@ -102,13 +103,21 @@ def temporary_folder() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
+def forks() -> Iterator[Forks]:
+    """The launcher's own way to have a zygote, kept over the tests as it is over trials."""
+    from autotuner.launch.forks import Forks  # noqa: PLC0415  # which not every test needs
+
+    starter = Forks()
+    yield starter
+    starter.close()
+
+
+@pytest.fixture(scope="session")
+def zygote(forks: Forks) -> Zygote:
     """One process with torch in it, which forks the ranks of all tests."""
     from tests.trials.zygote import Zygote  # noqa: PLC0415  # torch takes two seconds, which not every test needs
 
-    process = Zygote()
-    yield process
-    process.close()
+    return Zygote(forks)
 
 
 @pytest.fixture(scope="session")

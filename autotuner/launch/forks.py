@@ -64,7 +64,7 @@ class Forks:
 
     def __init__(self, task: str = _TASK) -> None:
         self._task = task
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._zygotes: list[Zygote] = []
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
@@ -77,8 +77,23 @@ class Forks:
         (folder / "spec.json").write_text(dumps(task.spec))
         variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **task.variables}
         with self._mutex:
-            zygote = self._idle_zygote()
+            zygote = self.idle_zygote()
             return zygote.start(self._task, folder, task.ranks_per_node, {**variables, ATTEMPT_ID: task.job_name})
+
+    def idle_zygote(self) -> Zygote:
+        """Return a zygote (a process that has imported torch and forks ranks) that no trial uses.
+
+        If there is none, the method starts one.
+        """
+        with self._mutex:
+            for dead in [zygote for zygote in self._zygotes if zygote.is_idle and not zygote.is_alive]:
+                dead.close()
+                self._zygotes.remove(dead)
+            idle = next((zygote for zygote in self._zygotes if zygote.is_idle), None)
+            if idle is None:
+                idle = Zygote()
+                self._zygotes.append(idle)
+            return idle
 
     def close(self) -> None:
         """End all zygotes (processes that have imported torch and fork ranks), and all processes that they forked."""
@@ -86,16 +101,6 @@ class Forks:
             for zygote in self._zygotes:
                 zygote.close()
             self._zygotes.clear()
-
-    def _idle_zygote(self) -> Zygote:
-        for dead in [zygote for zygote in self._zygotes if zygote.is_idle and not zygote.is_alive]:
-            dead.close()
-            self._zygotes.remove(dead)
-        idle = next((zygote for zygote in self._zygotes if zygote.is_idle), None)
-        if idle is None:
-            idle = Zygote()
-            self._zygotes.append(idle)
-        return idle
 
 
 class Zygote:

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from autotuner.core.rules.trial_job import TRIAL_RULES
+from autotuner.launch.forks import Forks
 from tests.oracle.covering import Case, covering_set, job_of, one_by_one
 from tests.oracle.refusals import witness
 from tests.oracle.tolerance import TOLERANCES, agrees
@@ -54,14 +55,14 @@ class Row:
 def main() -> None:
     """Run everything, print each line as it comes, write the page."""
     start_s = time.monotonic()
-    zygote = Zygote(deadline_s=COMPILING_PATIENCE_S)
+    forks = Forks()
     with tempfile.TemporaryDirectory() as folder:
-        oracle = Oracle(zygote, Path(folder))
+        oracle = Oracle(Zygote(forks, deadline_s=COMPILING_PATIENCE_S), Path(folder))
         options = _run(oracle, ((case.values[0].label, case) for case in one_by_one()))
         pairs = _run(oracle, ((str(number), case) for number, case in enumerate(covering_set(), start=1)))
         refused = {rule.name: witness(rule) for rule in TRIAL_RULES}
         refusals = _run(oracle, ((name, case) for name, case in refused.items() if case is not None))
-    zygote.close()
+    forks.close()
     sys.stdout.write(f"took {time.monotonic() - start_s:.0f} s\n")
     PAGE.write_text("\n".join(_page(options, pairs, refusals)) + "\n")
 

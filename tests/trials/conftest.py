@@ -1,5 +1,4 @@
-"""The launcher's own zygote, the trainings that others are compared with, a group of one rank, and one
-thread for torch."""
+"""Launchers, the trainings that others are compared with, a group of one rank, and one thread for torch."""
 
 from __future__ import annotations
 
@@ -20,14 +19,6 @@ from tests.trials.agreement import Trainer
 from tests.trials.zygote import Once, Zygote
 
 torch.set_num_threads(1)  # as in a rank: models this small are slower on several, much slower on cores that are shared
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """The launcher's own way to have a zygote, kept over the tests as it is over trials."""
-    starter = Forks()
-    yield starter
-    starter.close()
 
 
 @pytest.fixture(params=["zygote", pytest.param("torchrun", marks=pytest.mark.oracle)])

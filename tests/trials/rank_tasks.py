@@ -21,11 +21,13 @@ from torch import Tensor
 from autotuner.core.codec import dumps, loads, to_plain
 from autotuner.core.dry_run import DryRunRequest
 from autotuner.core.link import LinkHealth
+from autotuner.launch.contract import ATTEMPT_ID
 from autotuner.trials.__main__ import main as run_rank
 from autotuner.trials.benchmarks import gemm
 from autotuner.trials.benchmarks.pairs import PairSizes, link_points
 from autotuner.trials.dry_run.dry_run import dry_run
 from autotuner.trials.faults import LateCollectives, Links
+from autotuner.trials.process import zygote
 from autotuner.trials.process.task import TaskContext
 from tests.builders import cpu_cluster
 from tests.patience import PATIENCE_S
@@ -79,6 +81,19 @@ def hire(context: TaskContext) -> int:
     """Start a process that outlives its rank."""
     subprocess.Popen(["sleep", "60"], start_new_session=True)
     (context.folder / f"{context.rank_info.rank}.running").touch()
+    return 0
+
+
+def serve_a_dead_launcher(context: TaskContext) -> int:
+    """Be the zygote's program, whose launcher asked for a rank and died before torch was imported."""
+    request = {"id": "a", "task": "tests.trials.rank_tasks:confess", "folder": str(context.folder / "asked")}
+    reading, writing = os.pipe()
+    line = json.dumps({**request, "num_ranks": 1, "environment": {ATTEMPT_ID: os.environ[ATTEMPT_ID]}}) + "\n"
+    os.write(writing, line.encode())
+    os.close(writing)
+    os.dup2(reading, 0)
+    sys.argv = ["zygote", ATTEMPT_ID]
+    zygote.main()
     return 0
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 
 from autotuner.core.node_line import Death
 from autotuner.launch.contract import ATTEMPT_ID
-from autotuner.launch.forks import ForkedRanks, Zygote
+from autotuner.launch.forks import ForkedRanks, Forks, Zygote
 from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
 
@@ -25,19 +23,19 @@ from tests.trials.launching import left_over
 class Nursery:
     """A zygote, and errands with folders of their own."""
 
-    def __init__(self, directory: Path) -> None:
-        self.zygote = Zygote()
+    def __init__(self, zygote: Zygote, directory: Path) -> None:
+        self.zygote = zygote
         self._directory = directory
-        self._num_errands = 0
+        self._sent: list[ForkedRanks] = []
 
     def send(self, task: str, num_ranks: int = 2, **variables: str) -> tuple[ForkedRanks, Path]:
         """Have ranks do one of ``tests.trials.rank_tasks``; their attempt is named after it."""
-        self._num_errands += 1
-        attempt_id = f"{os.getpid()}-{task}-{self._num_errands}"
+        attempt_id = f"{os.getpid()}-{task}-{len(self._sent)}"
         folder = self._directory / attempt_id
         folder.mkdir()
         name = task if ":" in task else f"tests.trials.rank_tasks:{task}"
-        return self.zygote.start(name, folder, num_ranks, {ATTEMPT_ID: attempt_id, **variables}), folder
+        self._sent.append(self.zygote.start(name, folder, num_ranks, {ATTEMPT_ID: attempt_id, **variables}))
+        return self._sent[-1], folder
 
     def facts(self, num_ranks: int = 2, **variables: str) -> list[dict[str, Any]]:
         """What ranks say of themselves."""
@@ -45,27 +43,24 @@ class Nursery:
         wait(ranks.has_ended)
         return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
 
-
-@pytest.fixture(scope="module")
-def nurseries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Nursery]]:
-    nurseries = [Nursery(tmp_path_factory.mktemp("zygote"))]
-    yield nurseries
-    nurseries[-1].zygote.close()
+    def close(self) -> None:
+        """Leave the zygote to others."""
+        for ranks in self._sent:
+            ranks.end("measured")
 
 
 @pytest.fixture
-def nursery(nurseries: list[Nursery], tmp_path: Path) -> Nursery:
-    """The one of the tests before, unless they have killed it."""
-    if not nurseries[-1].zygote.is_alive:
-        nurseries[-1].zygote.close()
-        nurseries.append(Nursery(tmp_path))
-    return nurseries[-1]
+def nursery(forks: Forks, tmp_path: Path) -> Iterator[Nursery]:
+    """That of all tests, unless one has killed it."""
+    nursery = Nursery(forks.idle_zygote(), tmp_path)
+    yield nursery
+    nursery.close()
 
 
 @pytest.fixture
 def doomed(tmp_path: Path) -> Iterator[Nursery]:
     """One whose zygote does not survive the test."""
-    nursery = Nursery(tmp_path)
+    nursery = Nursery(Zygote(), tmp_path)
     yield nursery
     nursery.zygote.close()
 
@@ -191,16 +186,13 @@ def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
     zygote.close()
 
 
-def test_a_zygote_whose_launcher_died_before_torch_was_imported_forks_nothing(tmp_path: Path) -> None:
+def test_a_zygote_whose_launcher_died_before_torch_was_imported_forks_nothing(nursery: Nursery) -> None:
     """Its ranks would write into a folder that was cleared up when the launcher was found dead."""
-    request = {"id": "a", "task": "tests.trials.rank_tasks:confess", "folder": str(tmp_path), "num_ranks": 1}
-    command = [sys.executable, "-m", "autotuner.trials.process.zygote", ATTEMPT_ID]
-    line = json.dumps({**request, "environment": {ATTEMPT_ID: "a"}}).encode() + b"\n"
-    ended = subprocess.run(
-        command, input=line, capture_output=True, env={**os.environ, ATTEMPT_ID: " " * 20}, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (0, b"")
-    assert list(tmp_path.iterdir()) == []
+    ranks, folder = nursery.send("serve_a_dead_launcher", 1)
+    wait(ranks.has_ended)
+    assert ranks.exit_codes == {0: 0}
+    assert [(folder / "ranks" / "0" / name).read_text() for name in ("stdout.log", "stderr.log")] == ["", ""]
+    assert not (folder / "asked").exists()
 
 
 def test_ranks_die_with_their_zygote(nursery: Nursery) -> None:

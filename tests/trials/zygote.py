@@ -20,8 +20,7 @@ from autotuner.core.measurement import Breakdown, Measurement, StepReport
 from autotuner.core.timeline import StepTimeline
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.launch.contract import ATTEMPT_ID
-from autotuner.launch.forks import ForkedRanks
-from autotuner.launch.forks import Zygote as Process
+from autotuner.launch.forks import ForkedRanks, Forks
 from autotuner.launch.node_processes import ask_for_stacks
 from tests.patience import PATIENCE_S
 
@@ -79,9 +78,9 @@ Once = Callable[[TrialSpec], Run]
 class Zygote:
     """The process with torch in it, and the tasks of ``tests.trials.tasks`` on ranks that it forks."""
 
-    def __init__(self, *, deadline_s: float = PATIENCE_S) -> None:
+    def __init__(self, forks: Forks, *, deadline_s: float = PATIENCE_S) -> None:
         self._deadline_s = deadline_s
-        self._process = Process()
+        self._forks = forks
         self._numbers = count()
 
     def run(self, spec: TrialSpec, folder: Path, *, world_size: int | None = None, task: str = "trial") -> Run:
@@ -96,7 +95,8 @@ class Zygote:
         """Have so many ranks do a task, ``module:function``, and wait for them all."""
         folder.mkdir(parents=True, exist_ok=True)
         attempt_id = f"test-{os.getpid()}-{next(self._numbers)}"
-        ranks = self._process.start(task, folder, num_ranks, {**os.environ, ATTEMPT_ID: attempt_id})
+        zygote = self._forks.idle_zygote()
+        ranks = zygote.start(task, folder, num_ranks, {**os.environ, ATTEMPT_ID: attempt_id})
         hangs = not _ended(ranks, self._deadline_s)
         assert len(ranks.exit_codes) == num_ranks, ranks.log()
         exit_codes = tuple(ranks.exit_codes[rank] for rank in range(num_ranks))
@@ -106,10 +106,6 @@ class Zygote:
                 end = "hung" if hangs else f"ended by {signal.Signals(-exit_code).name}"
                 sys.stdout.write(f"rank {rank} {end}:\n{logs[rank]}\n")
         return Run(folder=folder, exit_codes=exit_codes, lines=read_lines(folder / "reports.jsonl"), logs=logs)
-
-    def close(self) -> None:
-        """End it; it has no children between requests."""
-        self._process.close()
 
 
 def read_lines(reports: Path) -> tuple[dict[str, Any], ...]:
