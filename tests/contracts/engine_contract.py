@@ -24,12 +24,12 @@ from autotuner.launch.engines.launcher import EngineLauncher
 from tests.contracts.held import HeldEngine
 from tests.contracts.launcher_contract import (
     test_a_cluster_that_it_has_is_not_refused,
+    test_a_launcher_runs_trials_at_once_from_as_many_threads_as_it_has_room_for_and_each_has_its_own_steps,
     test_a_trial_past_its_time_limit_comes_back_as_a_timeout,
     test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing,
     test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps,
     test_an_answer_or_error_of_a_watcher_passes_unchanged_and_ends_the_trial,
     test_the_engine_says_how_many_trials_it_has_room_for,
-    test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps,
 )
 from tests.patience import PATIENCE_S
 from tests.trials.launching import ENDLESS, SHORT, Watcher, left_over, spec
@@ -40,6 +40,7 @@ __all__ = [
     "test_a_hang_comes_back_as_a_timeout_that_names_the_rank",
     "test_a_job_is_found_again_by_its_stored_handle_and_not_started_twice",
     "test_a_job_whose_handle_was_never_stored_is_found_by_its_name",
+    "test_a_launcher_runs_trials_at_once_from_as_many_threads_as_it_has_room_for_and_each_has_its_own_steps",
     "test_a_node_that_is_lost_says_nothing_of_the_trial",
     "test_a_rank_that_is_killed_comes_back_as_a_crash_that_names_it",
     "test_a_trial_cancelled_while_it_waits_never_runs",
@@ -50,7 +51,6 @@ __all__ = [
     "test_steps_arrive_while_the_trial_runs",
     "test_the_engine_says_how_many_trials_it_has_room_for",
     "test_the_engine_says_who_it_is",
-    "test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps",
     "test_waiting_for_nodes_is_no_trial_time",
 ]
 

@@ -26,12 +26,12 @@ __all__ = [
     "Subject",
     "held_to_contract",
     "test_a_cluster_that_it_has_is_not_refused",
+    "test_a_launcher_runs_trials_at_once_from_as_many_threads_as_it_has_room_for_and_each_has_its_own_steps",
     "test_a_trial_past_its_time_limit_comes_back_as_a_timeout",
     "test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing",
     "test_a_trial_that_ran_comes_back_as_its_measurement_after_all_its_steps",
     "test_an_answer_or_error_of_a_watcher_passes_unchanged_and_ends_the_trial",
     "test_the_engine_says_how_many_trials_it_has_room_for",
-    "test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps",
 ]
 
 
@@ -89,6 +89,17 @@ def test_a_trial_past_its_time_limit_comes_back_as_a_timeout(subject: Subject) -
     assert outcome.kind == FailureKind.TIMEOUT
 
 
+def test_a_launcher_runs_trials_at_once_from_as_many_threads_as_it_has_room_for_and_each_has_its_own_steps(
+    subject: Subject,
+) -> None:
+    watchers = [Watcher() for _ in range(subject.held.capacity)]
+    trials = [spec(f"contract-at-once-{number}-") for number in range(subject.held.capacity)]
+    with ThreadPoolExecutor(len(trials)) as threads:
+        outcomes = list(threads.map(subject.run, trials, watchers))
+    assert all(isinstance(outcome, Measurement) for outcome in outcomes)
+    assert [[step.step for step in watcher.steps] for watcher in watchers] == [[0, 1, 2]] * len(trials)
+
+
 class Unwell(Watcher):
     """Cannot store a step, or cannot say whether the trial should stop."""
 
@@ -111,7 +122,8 @@ class Unwell(Watcher):
 WATCHERS: dict[str, Callable[[], Watcher]] = {
     "a stop after a step": lambda: Watcher(stop_after=1),
     "an error after a step": lambda: Unwell(OSError("no space left for the store"), at="step"),
-    # Before the first step the process goes too that was to fork the ranks, and whoever comes next starts another.
+    # Before the first step the process goes too that was to fork the ranks, and whoever comes next starts another:
+    # so these are the last.
     "an error at once": lambda: Unwell(RuntimeError("a bug"), at="stop"),
     "a stop at once": lambda: Watcher(stop_after=0),
 }
@@ -128,14 +140,3 @@ def test_an_answer_or_error_of_a_watcher_passes_unchanged_and_ends_the_trial(sub
         subject.run(trial, watcher)
     assert raised.value is watcher.error
     assert list(subject.held.left_over(trial.trial_id)) == []
-
-
-def test_trials_run_at_once_from_as_many_threads_as_there_is_room_for_and_each_has_its_own_steps(
-    subject: Subject,
-) -> None:
-    watchers = [Watcher() for _ in range(subject.held.capacity)]
-    trials = [spec(f"contract-at-once-{number}-") for number in range(subject.held.capacity)]
-    with ThreadPoolExecutor(len(trials)) as threads:
-        outcomes = list(threads.map(subject.run, trials, watchers))
-    assert all(isinstance(outcome, Measurement) for outcome in outcomes)
-    assert [[step.step for step in watcher.steps] for watcher in watchers] == [[0, 1, 2]] * len(trials)

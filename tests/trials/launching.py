@@ -37,9 +37,9 @@ def spec(trial_id: str, settings: TrialSettings | None = None, **changes: Any) -
     """
     base = TrialSpec(
         trial_id=f"{os.getpid()}-{trial_id}",
-        model=tiny_model(),
+        model=tiny_model(num_layers=2),
         workload=tiny_job().workload,
-        layout=cpu_layout(data_parallel_replicate_degree=2),
+        layout=cpu_layout(data_parallel_replicate_degree=2, micro_batch_size=4),
         device="cpu",
         settings=settings or SHORT,
         reference_flop_per_s=1e11,

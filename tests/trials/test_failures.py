@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -207,8 +208,11 @@ def test_a_work_directory_that_cannot_be_written_says_why_and_nothing_of_the_tri
     assert "file" in outcome.detail
 
 
-def test_a_zygote_that_is_killed_takes_its_trial_along_and_is_replaced(tmp_path: Path, forks: Forks) -> None:
+def test_a_zygote_that_is_killed_takes_its_trial_along_and_is_replaced_by_one_that_outlives_the_thread_that_starts_it(
+    tmp_path: Path, forks: Forks
+) -> None:
     launcher = LocalLauncher(tmp_path, forks)
+    zygotes: list[int] = []
 
     def kill_zygote() -> None:
         os.kill(ranks_of("nursery")[0].ppid(), signal.SIGKILL)
@@ -216,7 +220,10 @@ def test_a_zygote_that_is_killed_takes_its_trial_along_and_is_replaced(tmp_path:
     outcome = launcher.run(spec("nursery", ENDLESS), Watcher(at_first_step=kill_zygote))
     assert outcome == Stopped(reason="infrastructure", detail="rank 0 was ended by SIGKILL")
     assert left_over("nursery") == []
-    assert isinstance(launcher.run(spec("next"), Watcher()), Measurement)
+    watcher = Watcher(at_first_step=lambda: zygotes.append(ranks_of("next")[0].ppid()))
+    with ThreadPoolExecutor(1) as thread:
+        assert isinstance(thread.submit(launcher.run, spec("next"), watcher).result(), Measurement)
+    assert [forks.idle_zygote().pid] == zygotes
 
 
 def test_a_profiled_step_that_fails_leaves_the_measurement_and_says_why_there_is_no_breakdown(

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,20 +48,18 @@ def test_forked_ranks_compute_what_those_of_torchrun_compute(tmp_path: Path, for
     assert forked == fresh
 
 
-def test_a_trial_that_is_stopped_before_its_ranks_have_started_does_not_disturb_one_beside_it(tmp_path: Path) -> None:
-    """They have forks in common but no devices; the thread that starts both ends before a third trial runs."""
-    forks = Forks()
+def test_a_trial_that_is_stopped_before_its_ranks_have_started_does_not_disturb_one_beside_it(
+    tmp_path: Path, forks: Forks
+) -> None:
+    """They have forks in common but no devices."""
 
     def stop_another() -> None:
         assert LocalLauncher(tmp_path, forks).run(spec("early"), Watcher(stop_after=0)) == Stopped(reason="cancelled")
 
-    with ThreadPoolExecutor(1) as thread:
-        watcher = Watcher(at_first_step=stop_another)
-        outcome = thread.submit(LocalLauncher(tmp_path, forks).run, spec("beside"), watcher).result()
+    outcome = LocalLauncher(tmp_path, forks).run(spec("beside"), Watcher(at_first_step=stop_another))
     assert isinstance(outcome, Measurement), outcome
     assert left_over("early") == []
     assert isinstance(LocalLauncher(tmp_path, forks).run(spec("after"), Watcher()), Measurement)
-    forks.close()
 
 
 @pytest.mark.parametrize("starter", ["forked", pytest.param("torchrun", marks=pytest.mark.oracle)])
