@@ -222,6 +222,7 @@ class OtherJobs:
         self._scale_down = scale_down
         self._stand_ins = ProxyPoints(job)
         self._of_row: dict[int, ProxyRun] = {}
+        self._allowance_of_row: dict[int, float] = {}
         self._past = tuple(past)
         self._timed = [(trial, trial.step_time_s) for trial in past if trial.step_time_s is not None]
 
@@ -264,7 +265,9 @@ class OtherJobs:
         Args:
             row: Row of the table that has a proxy trial (a smaller trial in its place).
         """
-        return self._stand_ins.allowance_bytes(self._stand_in(row))
+        if row not in self._allowance_of_row:  # the sampler reads all trials for each proposal
+            self._allowance_of_row[row] = self._stand_ins.allowance_bytes(self._stand_in(row))
+        return self._allowance_of_row[row]
 
     def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, ProxyRun]]:
         return [(self._layouts.row(row), self._stand_in(row)) for row in rows]
