@@ -125,8 +125,6 @@ def _splits(job: Job, space: SearchSpace) -> Iterator[tuple[_Axis, ...]]:
         shards = space.values("data_parallel_shard_degree") or sorted({1, inside_node, data})
         if pipeline not in pipelines:
             pipelines[pipeline] = tuple(_pipelines(pipeline, job, space))
-        if not pipelines[pipeline]:  # a named end stage suits none of the usual sizes of the other end
-            continue
         yield (
             [(max(1, data // shard), shard, tensor, context) for shard in shards],
             [(expert, pipeline) for expert in experts],
@@ -162,7 +160,8 @@ def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipelin
     schedules = cast("tuple[PipelineSchedule, ...]", space.values("pipeline_schedule"))
     # the last stage computes more (output projection) than the first, so the first is never the only smaller one
     first, last = space.values("first_stage_less_layers"), space.values("last_stage_less_layers")
-    ends = [(a, b) for a, b in product(first or (0, 1), last or (0, 1)) if a <= b or (first and last)]
+    usual_last = sorted({0, 1, *(first or ())})  # so that a named first stage has at least one last stage
+    ends = [(a, b) for a, b in product(first or (0, 1), last or usual_last) if a <= b or (first and last)]
     dealt = set()
     for schedule, less in product(schedules, ends):
         share = (job.model.num_layers + sum(less)) // pipeline
@@ -240,7 +239,7 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
       micro-batches are left out if half as many context ranks with half the micro-batch size hold as many tokens and
       exchange less;
     * layers on the first and last pipeline stage: as many as on other stages, one less on the last stage, or one less
-      on both. Choices that give the same number of layers on every stage are left out;
+      on both; if only the first stage has values above 1, as many less on the last. Choices that give the same number of layers on every stage are left out;
     * virtual stages: every number that divides the layers of a pipeline rank evenly, apart from smaller first and last
       stages.
 
