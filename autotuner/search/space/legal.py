@@ -239,7 +239,8 @@ def legal_layouts(job: Job, space: SearchSpace | None = None, rules: Sequence[Ru
       micro-batches are left out if half as many context ranks with half the micro-batch size hold as many tokens and
       exchange less;
     * layers on the first and last pipeline stage: as many as on other stages, one less on the last stage, or one less
-      on both; if only the first stage has values above 1, as many less on the last. Choices that give the same number of layers on every stage are left out;
+      on both; if only the first stage has values above 1, as many less on the last. Choices that give the same number
+      of layers on every stage are left out;
     * virtual stages: every number that divides the layers of a pipeline rank evenly, apart from smaller first and last
       stages.
 
