@@ -31,7 +31,7 @@ from autotuner.trials.measurement.breakdown import (
 from autotuner.trials.measurement.measure import MARK
 from autotuner.trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event
 from autotuner.trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
-from tests.builders import breakdown, cpu_layout, present
+from tests.builders import breakdown, cpu_layout, present, tiny_model
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
 from tests.trials.zygote import Once
 
@@ -68,7 +68,9 @@ PROFILED = replace(ONE_STEP, measured_steps=2, max_measured_steps=2, profiled_st
 
 
 def profiled(layout: Layout) -> TrialSpec:
-    return trial_spec(layout, settings=PROFILED)
+    """A layer for each stage, and two at least: what is recorded of a layer takes most of the time."""
+    num_layers = max(2, layout.pipeline_parallel_degree * layout.virtual_stages_per_rank)
+    return trial_spec(layout, model=tiny_model(num_layers=num_layers), settings=PROFILED)
 
 
 @pytest.mark.parametrize("layout", COMMUNICATION, ids=str)

@@ -124,7 +124,8 @@ def test_a_watcher_may_stop_any_of_the_runs(changes: dict[str, Any]) -> None:
             self.specs.append(spec)
             return plain_measurement(spec) if len(self.specs) == 1 else Stopped(reason="shutdown")
 
-    outcome = Launchers({LOCAL: Second()}).run(spec("stopped", replace(SHORT, **changes)), Watcher())
+    trial = spec("stopped", replace(SHORT, **changes), model=tiny_model())
+    outcome = Launchers({LOCAL: Second()}).run(trial, Watcher())
     assert outcome == Stopped(reason="shutdown")
 
 
@@ -141,7 +142,7 @@ def test_a_trial_at_proxy_depth_runs_two_smaller_models_and_says_so() -> None:
 def test_a_proxy_that_dies_says_with_how_many_layers() -> None:
     launcher = FakeLauncher(in_turn([1.0, failure(FailureKind.OOM)]))
     settings = replace(SHORT, proxy_layers_per_stage=(1, 2))
-    outcome = failed(Launchers({LOCAL: launcher}).run(spec("proxy", settings), Watcher()))
+    outcome = failed(Launchers({LOCAL: launcher}).run(spec("proxy", settings, model=tiny_model()), Watcher()))
     assert outcome.kind == FailureKind.OOM
     assert outcome.message.startswith("with 2 of 4 layers: ")
 
@@ -164,7 +165,8 @@ def test_a_person_who_waits_is_told_why_a_trial_is_run_again_and_of_proxies() ->
         "(repeat 2 of at most 3)",
     ]
     watcher = Watcher()
-    measured(FakeLauncher(), replace(SHORT, num_runs=2, proxy_layers_per_stage=(1, 2)), watcher)
+    settings = replace(SHORT, num_runs=2, proxy_layers_per_stage=(1, 2))
+    Launchers({LOCAL: FakeLauncher()}).run(spec("proxy", settings, model=tiny_model()), watcher)
     again = "run 2 of 2, to measure how much repeated runs differ"
     first, second = (f"runs {num_layers} of 4 layers, to extrapolate to all layers" for num_layers in (1, 2))
     assert watcher.notes == [first, again, second, again]
