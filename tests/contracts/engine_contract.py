@@ -54,7 +54,7 @@ __all__ = [
     "test_waiting_for_nodes_is_no_trial_time",
 ]
 
-_LONG = replace(SHORT, measured_steps=60, max_measured_steps=60, measuring_budget_s=60.0, timeout_s=PATIENCE_S)
+_LONG = replace(SHORT, measured_steps=300, max_measured_steps=300, measuring_budget_s=60.0, timeout_s=PATIENCE_S)
 """Goes on for seconds after its first step, and ends by itself."""
 
 """Longer than anything here takes, on a machine that is busy."""
@@ -170,7 +170,7 @@ def test_a_job_is_found_again_by_its_stored_handle_and_not_started_twice(engine:
     assert isinstance(outcome, Measurement)
     assert {job.handle for job in (*first.jobs, *second.jobs)} == {first.jobs[0].handle}
     assert second.jobs[-1].started_at == first.jobs[-1].started_at
-    assert [step.step for step in second.steps] == list(range(61)), "from the first step on"
+    assert [step.step for step in second.steps] == list(range(301)), "from the first step on"
 
 
 def test_a_job_whose_handle_was_never_stored_is_found_by_its_name(engine: EngineSubject) -> None:
