@@ -84,7 +84,7 @@ def test_a_trial_that_died_comes_back_as_a_failure_and_raises_nothing(subject: S
 
 
 def test_a_trial_past_its_time_limit_comes_back_as_a_timeout(subject: Subject) -> None:
-    outcome = subject.run(spec("contract-slow", replace(ENDLESS, timeout_s=2.0)), Watcher())
+    outcome = subject.run(spec("contract-slow", replace(ENDLESS, timeout_s=1.0)), Watcher())
     assert isinstance(outcome, TrialFailure)
     assert outcome.kind == FailureKind.TIMEOUT
 

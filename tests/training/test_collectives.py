@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def fail(context: TaskContext) -> int:
     return 0
 
 
-def _communicators(partition: Sequence[Sequence[int]], nodes: Nodes) -> Iterator[Communicator]:
+def _communicators(partition: Sequence[tuple[int, ...]], nodes: Nodes) -> Iterator[Communicator]:
     for hierarchy, algorithm in product(CollectiveHierarchy, _ALGORITHMS):
         yield communicator_of(partition, nodes, hierarchy=hierarchy, algorithm=algorithm, device=torch.device("cpu"))
     group = new_group_of(partition)
@@ -78,15 +79,15 @@ def _communicators(partition: Sequence[Sequence[int]], nodes: Nodes) -> Iterator
     yield TorchCommunicator(group)
 
 
-def _compare(own: Communicator, ranks: Sequence[int]) -> None:
+def _compare(own: Communicator, ranks: tuple[int, ...]) -> None:
     assert (own.size, own.rank) == (len(ranks), ranks.index(dist.get_rank()))
     for length, dtype in product(_LENGTHS, (torch.float32, torch.bfloat16)):
-        tensor = _numbers(dist.get_rank(), 5 * length, dtype)
+        tensor = _numbers(dist.get_rank(), 5 * length, dtype).clone()
         (reduced,) = own.all_reduce(tensor).get_future().wait()
         assert reduced.data_ptr() == tensor.data_ptr()
         assert torch.equal(tensor, _sum(ranks, 5 * length, dtype))
 
-        whole = _numbers(dist.get_rank(), own.size * length, dtype)
+        whole = _numbers(dist.get_rank(), own.size * length, dtype).clone()
         part = torch.empty(length, dtype=dtype)
         own.reduce_scatter(part, whole).wait()
         assert torch.equal(part, _sum(ranks, own.size * length, dtype).chunk(own.size)[own.rank])
@@ -99,12 +100,14 @@ def _compare(own: Communicator, ranks: Sequence[int]) -> None:
         assert torch.equal(gathered, torch.cat([_numbers(rank, length, dtype) for rank in ranks]))
 
 
+@cache
 def _numbers(rank: int, length: int, dtype: torch.dtype) -> Tensor:
     """Whole numbers below 20, of which six sum up exactly in bf16."""
     return (torch.arange(length) * (rank + 1) % 13 + rank).to(dtype)
 
 
-def _sum(ranks: Sequence[int], length: int, dtype: torch.dtype) -> Tensor:
+@cache
+def _sum(ranks: tuple[int, ...], length: int, dtype: torch.dtype) -> Tensor:
     return torch.stack([_numbers(rank, length, dtype) for rank in ranks]).sum(0)
 
 

@@ -90,7 +90,7 @@ class Trainer:
 
         asked = spec(model, layout)
         if asked not in self._trained and (beside := _BESIDE.get((model, layout))):
-            self._train_together([spec(*case) for case in beside])
+            self.train_together([spec(*case) for case in beside])
         found = self._trained.get(asked) or self.train(asked)
         assert_alike(found, self.alone(layout, model, workload=workload), tolerance or TOLERANCES[layout.precision])
 
@@ -112,7 +112,7 @@ class Trainer:
         """What all ranks of the layout compute together, in one run."""
         return _training(self._zygote.run(spec, self._new_folder(), task="training").saved())
 
-    def _train_together(self, specs: Sequence[TrialSpec]) -> None:
+    def train_together(self, specs: Sequence[TrialSpec]) -> list[Training | None]:
         """Train layouts of as many ranks on the same ranks; those behind one that fails are left to runs of their own.
 
         What torch works out once per process is most of the time of so small a training.
@@ -126,6 +126,7 @@ class Trainer:
             files = [folder / str(number) / f"{rank}.pt" for rank in range(len(run.exit_codes))]
             if all(file.exists() for file in files):
                 self._trained[spec] = _training([torch.load(file) for file in files])
+        return [self._trained.get(spec) for spec in specs]
 
     def _new_folder(self) -> Path:
         self._num_runs += 1

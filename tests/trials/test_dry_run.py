@@ -21,7 +21,7 @@ from autotuner.core.trial import ScaledTrial
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.search.sampler.proxy import proxy_trial
-from autotuner.trials.dry_run.dry_run import Extrapolation, dry_run
+from autotuner.trials.dry_run.dry_run import Extrapolation, dry_run, run_rank
 from tests.builders import cpu_cluster, cpu_layout, llama_70b, tiny_model
 from tests.trials.specs import CONTEXT, ONE_STEP, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero
 from tests.trials.zygote import Zygote
@@ -81,6 +81,12 @@ def full_size(layout: Layout) -> TrialSpec:
         layout=layout,
         device="cuda",
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    """What torch works out once per process is there before dry runs are forked from this one."""
+    run_rank(wide(cpu_layout(micro_batch_size=4), SHALLOW), 0)
 
 
 def alone(spec: TrialSpec) -> RankDryRun:

@@ -15,7 +15,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.workload import Workload
 from autotuner.trials.options import HostMemory, use_fp8
-from tests.builders import cpu_layout, tiny_model
+from tests.builders import cpu_layout, present, tiny_model
 from tests.trials.agreement import Tolerance, Trainer, assert_alike, for_each
 from tests.trials.specs import ONE_STEP, PIPELINE, SEQUENCE, TENSOR, fsdp, trial_spec
 from tests.trials.test_model import decoder
@@ -197,8 +197,8 @@ def test_parallel_layers_compute_the_same_gradients_with_the_hosts_memory(
     """On CPUs the trial is refused, because there is nothing to gain; its gradients can be computed all the same."""
     spec = trial_spec(layout, model=model, workload=LONG, settings=ONE_STEP)
     offloading = replace(spec, layout=replace(layout, offload_activations=True))
-    kept, sent = (trainer.train(each).gradients for each in (spec, offloading))
-    assert all(torch.equal(kept[name], sent[name]) for name in kept)
+    kept, sent = map(present, trainer.train_together([spec, offloading]))
+    assert all(torch.equal(gradient, sent.gradients[name]) for name, gradient in kept.gradients.items())
 
 
 # ---------------------------------------------------------------- recompute
