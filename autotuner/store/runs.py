@@ -14,7 +14,7 @@ from functools import cache
 from time import monotonic
 from typing import Any, Generic, TypedDict, TypeVar, Unpack, get_type_hints, overload
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, case, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, and_, bindparam, case, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from autotuner.core import codec
@@ -307,10 +307,9 @@ class RunStore:
     # ------------------------------------------------------------------ workers
     def leases(self, kinds: Collection[str]) -> Sequence[Lease]:
         """Return all leases that workers hold on runs of these kinds, including those that were not renewed in time."""
-        columns = (runs.c.id, runs.c.owner, runs.c.claim, runs.c.renewals, runs.c.lease_s)
-        held = select(*columns).where(runs.c.owner.is_not(None), runs.c.kind.in_(kinds))
         with reading(self._engine) as connection:
-            return [lease for row in connection.execute(held) if (lease := read_lease(row)) is not None]
+            rows = connection.execute(_HELD, {"kinds": list(kinds)})
+            return [lease for row in rows if (lease := read_lease(row)) is not None]
 
     def claim(
         self, kinds: Collection[str], *, owner: str, now: float, lease_s: float, lapsed: Collection[Lease] = ()
@@ -322,16 +321,16 @@ class RunStore:
         meantime. If this call had to wait long for the database, it takes over no run at all, since other workers could
         not renew their leases during that wait.
         """
-        oldest = select_due(kinds, now, lapsed)
+        oldest, named = select_due(lapsed), {"kinds": list(kinds), "now": now}
         with reading(self._engine) as connection:  # workers look often, so this must not lock
-            if connection.scalar(oldest) is None:
+            if connection.scalar(oldest, named) is None:
                 return None
         began_at = monotonic()
         with writing(self._engine) as connection:
             waited_s = monotonic() - began_at
             if any(waited_s > lease.lease_s / RENEWALS_PER_LEASE for lease in lapsed):
-                oldest = select_due(kinds, now, ())  # a worker that holds one may have waited for this lock to renew it
-            while (run_id := connection.scalar(oldest.with_for_update(skip_locked=True))) is not None:
+                oldest = select_due(())  # a worker that holds one may have waited for this lock to renew it
+            while (run_id := connection.scalar(oldest.with_for_update(skip_locked=True), named)) is not None:
                 mine = _RUNS.where(runs.c.id == run_id)
                 row = connection.execute(mine).one()
                 try:
@@ -584,15 +583,29 @@ def select_runs(
     return query.order_by(*NEWEST)
 
 
-def select_due(kinds: Collection[str], now: float, lapsed: Collection[Lease] = ()) -> AnySelect:
+# Idle workers ask these many times a minute, and to build a query takes longer than to answer it.
+_IS_OF_KINDS = runs.c.kind.in_(bindparam("kinds", expanding=True))
+
+_HELD = select(runs.c.id, runs.c.owner, runs.c.claim, runs.c.renewals, runs.c.lease_s).where(
+    runs.c.owner.is_not(None), _IS_OF_KINDS
+)
+
+_DUE: AnySelect = (
+    select(runs.c.id)
+    .where(_IS_OF_KINDS, runs.c.state.in_(OPEN), runs.c.awaits.is_(None), runs.c.due_at <= bindparam("now"))
+    .order_by(runs.c.due_at, runs.c.created_at, runs.c.id)
+    .limit(1)
+)
+
+_DUE_AND_FREE: AnySelect = _DUE.where(runs.c.owner.is_(None))
+
+
+def select_due(lapsed: Collection[Lease] = ()) -> AnySelect:
     """Return the query for the id of the run that has been due longest, among the runs that no worker holds.
 
-    A run whose lease is in ``lapsed`` counts as free.
+    A run whose lease is in ``lapsed`` counts as free. The parameters of the query are ``kinds`` and ``now``.
     """
-    is_free = or_(runs.c.owner.is_(None), *map(_is_still, lapsed))
-    is_due = runs.c.kind.in_(kinds) & runs.c.state.in_(OPEN) & runs.c.awaits.is_(None) & (runs.c.due_at <= now)
-    query: AnySelect = select(runs.c.id).where(is_due, is_free)
-    return query.order_by(runs.c.due_at, runs.c.created_at, runs.c.id).limit(1)
+    return _DUE.where(or_(runs.c.owner.is_(None), *map(_is_still, lapsed))) if lapsed else _DUE_AND_FREE
 
 
 def _select_awaited(run_id: str) -> AnySelect:

@@ -167,7 +167,7 @@ def test_sqlite_finds_what_a_caller_used_by_indexes_alone(sqlite: Engine) -> Non
 
 def test_sqlite_finds_the_sweep_to_claim_among_open_ones_only(sqlite: Engine) -> None:
     lapsed = Lease(run_id="sw-x", owner="worker-a", claim=1, renewals=3, lease_s=15.0)
-    steps = plan(sqlite, runs.select_due(["sweep"], 1.0, [lapsed]))
+    steps = plan(sqlite, runs.select_due([lapsed]).params(kinds=["sweep"], now=1.0))
     assert "USING INDEX ix_runs_kind_state_due_at_created_at_id (kind=? AND state=? AND due_at<?)" in steps
     assert "SCAN" not in steps
 
@@ -186,7 +186,7 @@ TROUBLES = {
     "ix_runs_kind_subject_created_at_id": health.select_last("retune"),
     "ix_sweeps_state_created_at_id": health.select_sweeps(1.0),
     "ix_runs_kind_state_created_at_id": health.select_failed("gate", 1.0),
-    "ix_runs_kind_state_due_at_created_at_id": runs.select_due(["plan"], 1.0),
+    "ix_runs_kind_state_due_at_created_at_id": runs.select_due().params(kinds=["plan"], now=1.0),
 }
 """Queries by an index that each is found by; of open runs there are few, and these are sorted."""
 

@@ -69,7 +69,7 @@ class CommandStory:
             patch.delenv(name, raising=False)
         self.set("AUTOTUNER_DATABASE_URL", self.database_url)
         self.set("AUTOTUNER_WORK_DIR", str(directory / "trials"))
-        self.set("AUTOTUNER_POLL_S", "0.05")
+        self.set("AUTOTUNER_POLL_S", "0.1")
         self.told: list[dict[str, Any]] = []
         self._capture = capture
         self._normal = Normal({str(directory): "DIR", str(_REPOSITORY): "REPOSITORY"}, _FLEETING)

@@ -130,7 +130,7 @@ class Story:
             ends = time.monotonic() + PATIENCE_S
             while not is_over(found := self._http.get(f"/api/v1{path}").json()):
                 assert time.monotonic() < ends, found
-                time.sleep(0.05)
+                time.sleep(0.1)
             return found
         finally:
             app.background.stop()
@@ -169,7 +169,7 @@ def told_story() -> Iterator[Story]:
     def new_app(num_workers: int) -> App:
         settings = Settings(
             num_workers=num_workers,
-            poll_s=0.05,
+            poll_s=0.1,
             starts_retunes=False,
             webhook_allow="127.0.0.0/8",
             public_url="https://tuner.example/",
