@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -255,6 +255,7 @@ _DEVICES = (
 matches counts."""
 
 
+@lru_cache  # a table has few GPUs and thousands of rows
 def _accelerator(called: str) -> str:
     """Return the catalog name of a GPU that a table names, such as ``A100-SXM4-80GB`` or ``H100-96GB-HBM2e-500W``."""
     name = called.lower().strip("?")
