@@ -110,7 +110,7 @@ class Trainer:
 
     def train(self, spec: TrialSpec) -> Training:
         """What all ranks of the layout compute together, in one run."""
-        return _training(self._zygote.run(spec, self._new_folder(), task="training").saved())
+        return _training(self._zygote.run(spec, self._new_folder(), task="gradients").saved())
 
     def train_together(self, specs: Sequence[TrialSpec]) -> list[Training | None]:
         """Train layouts of as many ranks on the same ranks; those behind one that fails are left to runs of their own.

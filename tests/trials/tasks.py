@@ -47,11 +47,24 @@ def run_trial(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
 
 def save_training(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
     """What a training is compared by: gradients, losses, and the whole parameters before and after all steps."""
-    return _save_training(_Rank.joined(spec, folder, rank, world_size), folder, rank)
+    rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
+    first = rank_of_trial.whole_parameters()
+    trained = _trained(rank_of_trial)
+    torch.save({**trained, "first": first, "last": rank_of_trial.whole_parameters()}, folder / f"{rank}.pt")
+    return 0
+
+
+def save_gradients(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
+    """Gradients and losses of a training."""
+    torch.save(_trained(_Rank.joined(spec, folder, rank, world_size)), folder / f"{rank}.pt")
+    return 0
 
 
 def save_trainings(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
-    """Of trials one after another on the same ranks, each in its own folder: ``0``, which is of ``spec``, and so on."""
+    """Gradients and losses of trials one after another on the same ranks.
+
+    Each has its own folder: ``0``, which is of ``spec``, and so on.
+    """
     rank_of_trial = _Rank.joined(spec, folder, rank, world_size)
     for number in range(len(list(folder.glob("*/spec.json")))):
         own = folder / str(number)
@@ -60,25 +73,16 @@ def save_trainings(spec: TrialSpec, folder: Path, rank: int, world_size: int) ->
             nodes = _rank_info(rank, world_size, one.layout).nodes(one.layout.rank_placement)
             device = torch.device("cpu")
             rank_of_trial = _Rank.on(Grid(one.layout, device, nodes), one, device)
-        _save_training(rank_of_trial, own, rank)
+        torch.save(_trained(rank_of_trial), own / f"{rank}.pt")
     return 0
 
 
-def _save_training(rank_of_trial: _Rank, folder: Path, rank: int) -> int:
+def _trained(rank_of_trial: _Rank) -> dict[str, Any]:
     spec = rank_of_trial.spec
-    first = rank_of_trial.whole_parameters()
     loss, norm, gradients = rank_of_trial.first_step()
     numbers = range(1, spec.settings.warmup_steps + spec.settings.measured_steps)
     losses = [loss, *(rank_of_trial.step(rank_of_trial.batch(number), number=number) for number in numbers)]
-    saved = {
-        "norm": norm,
-        "gradients": gradients,
-        "losses": losses,
-        "first": first,
-        "last": rank_of_trial.whole_parameters(),
-    }
-    torch.save(saved, folder / f"{rank}.pt")
-    return 0
+    return {"norm": norm, "gradients": gradients, "losses": losses}
 
 
 def save_halves(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
@@ -155,6 +159,7 @@ def desert(spec: TrialSpec, folder: Path, rank: int, world_size: int) -> int:
 TASKS: dict[str, Callable[[TrialSpec, Path, int, int], int]] = {
     "trial": run_trial,
     "training": save_training,
+    "gradients": save_gradients,
     "trainings": save_trainings,
     "halves": save_halves,
     "exchanges": save_exchanges,

@@ -351,7 +351,10 @@ def test_a_clipped_run_has_the_losses_of_a_clipped_single_process(
 
 
 @for_each(
-    [(tiny_model(), ddp(2, **BUCKET, **SMALL, micro_batch_size=2)), (TWO_TIED, ddp(2, **PRE, **PIPELINE, **TENSOR))],
+    [
+        (tiny_model(), ddp(2, **BUCKET, **SMALL, micro_batch_size=2)),
+        (TWO_TIED, ddp(2, **PRE, **PIPELINE, **TENSOR, micro_batch_size=2)),
+    ],
     oracle=[
         (tiny_model(), ddp(2, **PRE, micro_batch_size=2)),
         (tiny_model(), ddp(2, **BUCKET, **CONTEXT, micro_batch_size=2)),
