@@ -95,6 +95,7 @@ def select_progress(sweep_ids: Sequence[str], now: float) -> AnySelect:
         )
         .where(trials.c.sweep_id.in_(sweep_ids))
         .group_by(trials.c.sweep_id, trials.c.state)
+        .order_by(trials.c.sweep_id, trials.c.state)  # so that equal hours are summed equally in a list and alone
     )
 
 

@@ -238,8 +238,9 @@ def test_the_row_of_a_step_says_which_it_is_and_its_reader_is_told_all_of_it(sto
     trial = start(store, held_sweep(store))
     report(store, trial, 0, 1)
     engine = make_engine(database_url)
+    of_steps = select(events.c.data).where(events.c.kind == "trial.step").order_by(events.c.sequence)
     with reading(engine) as connection:
-        kept = connection.scalars(select(events.c.data).where(events.c.kind == "trial.step")).all()
+        kept = connection.scalars(of_steps).all()
     engine.dispose()
     assert kept == [{"trial_id": trial.id, "number": 0, "step": step} for step in (0, 1)]
     for data, told in zip(kept, steps_told(store, trial.sweep_id), strict=True):
