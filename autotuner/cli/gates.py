@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from functools import partial
 from os.path import isfile
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +24,7 @@ from autotuner.core.requests import JobQuestion, PredictedJobRequest
 from autotuner.core.sweep_requests import Adoption, GateCreate
 from autotuner.core.text import inputs_of, to_document
 from autotuner.core.upkeep import GateRun, MfuGateOutcome
-from autotuner.host.signals import terminable
+from autotuner.host.signals import interruptible, terminable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -155,9 +156,12 @@ def _measured(request: GateCreate, layout: str | None, server: str | None, *, qu
             request = replace(request, layout=found)
             for note in assumed:
                 console.print(note, highlight=False, soft_wrap=True)
-        with progress("starting the gate"):
+        interrupted = Event()
+        with progress("starting the gate"), interruptible(interrupted.set):  # a gate can only be cancelled by its id
             gate = service.create_gate(request)
         try:
+            if interrupted.is_set():
+                raise KeyboardInterrupt
             if gate.outcome is None and gate.child_id is not None:
                 follow(service, gate.child_id, console)
             return _finished(service, gate), service.url or ""

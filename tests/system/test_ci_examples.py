@@ -147,12 +147,13 @@ def test_a_gate_whose_job_is_cancelled_is_cancelled_with_it(
     options = [*job, "--layout", json.dumps(TODAY), "--baseline", number.name, "--server", service.address]
     listening = ["env", "--default-signal=INT"]  # tests in the background have it ignored
     command = [*listening, sys.executable, "-m", "autotuner.cli", "gate", *options]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as waiting:
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as waiting:
         gates = f"/runs?kind=gate&subject={number.name}"
         gate = until("a gate", lambda: service.get(gates)["items"])[0]
         until("its trial", lambda: service.get(f"/sweeps/{gate['child_id']}/trials")["items"])
         waiting.send_signal(number)
-        assert waiting.wait(timeout=PATIENCE_S) == 130
+        errors = waiting.communicate(timeout=PATIENCE_S)[1]
+        assert waiting.returncode == 130, errors.decode()
     ended = until("its end", lambda: service.get(f"/runs/{gate['id']}")["result"])
     assert ended["outcome"] == "cancelled"
 

@@ -14,17 +14,21 @@ import pytest
 from optuna.trial import TrialState
 
 from autotuner.api.openapi import examples
+from autotuner.cli.console import open_service
 from autotuner.cli.optuna_study import write_study
 from autotuner.core import documents
 from autotuner.core.codec import to_plain
 from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import SweepStanding
+from autotuner.core.sweep_requests import GateCreate
+from autotuner.core.upkeep import GateRun, MfuGateOutcome
+from autotuner.remote import Remote
 from autotuner.search.results.reached import RankedTrial
 from autotuner.store.sql import open_store
 from tests.api.service import StoreDriver
 from tests.builders import cpu_layout, failure, measurement, tiny_model
-from tests.system.service import measuring
+from tests.system.service import measuring, until
 from tests.unit.cli.command_line import CommandLine, simulated_cluster, simulated_sweep
 
 
@@ -226,6 +230,26 @@ def gate_job(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("AUTOTUNER_POLL_S", "0.05")
     cluster = simulated_cluster(cli.directory, "h100:8")
     return ["gate", "--model", "llama-3-8b", "--cluster", cluster, "--global-batch-size", "64", "--seq-len", "8192"]
+
+
+def test_a_gate_is_cancelled_by_an_interrupt_that_arrives_while_it_is_started(
+    cli: CommandLine, gate_job: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Remote.create_gate
+
+    def interrupted(service: Remote, body: GateCreate) -> GateRun:
+        gate = create(service, body)
+        signal.raise_signal(signal.SIGTERM)
+        return gate
+
+    monkeypatch.setattr(Remote, "create_gate", interrupted)
+    slow = cli.directory / "dream.json"  # each of its jobs waits for seconds, so that none ends before the cancel
+    slow.write_text(json.dumps(json.loads(slow.read_text()) | {"queue": "watched"}))
+    cli.run(*gate_job, "--layout", "fsdp8 mb1 recompute-selective", code=130)
+    with open_service(None, num_workers=1) as service:
+        [gate] = service.list_runs(GateRun).items
+        outcome = until("its end", lambda: service.read_run(GateRun, gate.id).outcome)
+    assert outcome is MfuGateOutcome.CANCELLED
 
 
 def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, gate_job: list[str]) -> None:

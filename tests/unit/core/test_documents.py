@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import pickle
+import signal
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from enum import property as enum_property
 from math import isnan
 from typing import Annotated, Any, get_type_hints
 
@@ -23,6 +26,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.sweep_requests import SweepCreate
 from autotuner.core.workload import Workload
+from autotuner.host.signals import terminable
 from tests.builders import cpu_cluster, measurement, sweep_request
 
 
@@ -204,3 +208,26 @@ def test_stored_documents_are_read_without_fields_of_a_newer_release() -> None:
     again = documents.restore(Measurement, {**to_plain(diverged), "colour": "red"})
     assert isnan(again.losses[1])
     assert documents.restore(Workload, {"seq_len": 2**40, "global_batch_size": 1}).seq_len == 2**40
+
+
+class Slow(Enum):
+    """A choice during whose preparation the user interrupts the command."""
+
+    A = "a"
+
+    @enum_property
+    def value(self) -> str:
+        signal.raise_signal(signal.SIGTERM)  # a shell lets its jobs in the background ignore SIGINT
+        return "a"
+
+
+@dataclass(frozen=True)
+class Unprepared:
+    """A document that is read for the first time."""
+
+    choice: Slow
+
+
+def test_an_interrupt_while_the_first_document_of_a_type_is_read_is_an_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), terminable():
+        documents.read(Unprepared, {"choice": "a"})
