@@ -47,7 +47,7 @@ test: setup browser  ## Run the tests, a process per core (CORES=2); 9 to 17 min
 golden: setup  ## Record anew what tests/golden compares with; read the differences before you commit them.
 	$(PYTEST) --record tests/golden
 
-# PART=2/6 runs the second sixth of these tests, and every option by itself.
+# PART=2/12 runs the second twelfth of these tests, and every option by itself.
 oracle: setup  ## Run the slow tests (PART=1/1): every option and every pair of options trains as one process does; 60 to 90 minutes.
 	$(PYTEST) --part $(PART) -m oracle
 
