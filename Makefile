@@ -41,7 +41,7 @@ demo: setup  ## Sweep a small Llama over this machine's own devices and rank the
 pictures: setup browser  ## Take the pictures of the README from the demo's database: make demo pictures.
 	$(BIN)/python scripts/pictures.py
 
-test: setup browser  ## Run the tests, a process per core (CORES=2); 9 to 17 minutes.
+test: setup browser  ## Run the tests, a process per core (CORES=2); 8 to 17 minutes.
 	$(PYTEST) -m "not oracle and not engine" --ignore tests/oracle
 
 golden: setup  ## Record anew what tests/golden compares with; read the differences before you commit them.
