@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-import signal
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache, partial
@@ -34,6 +31,7 @@ from autotuner.core.choices import Choice
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidDocument, InvalidInput, Violation, quoted
 from autotuner.core.value import OrNull, bounds_in, broken, derived_of
+from autotuner.host.signals import interrupts_held
 
 MAX_INTEGER = 2**31 - 1
 _MAX_BYTES = 2**63 - 1
@@ -147,35 +145,15 @@ def _read(cls: type[T], document: Any, path: str, *, is_own: bool) -> T:
         raise InvalidDocument(complaints(error.errors(), cls, path), error.error_count()) from None
 
 
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold SIGINT (Ctrl-C) and SIGTERM back until the block ends.
-
-    Pydantic reports an interrupt that arrives while it builds a schema as an error of the schema, or loses it.
-    """
-    if threading.current_thread() is not threading.main_thread():  # handlers of signals run in the main thread only
-        yield
-        return
-    arrived: list[int] = []
-    held = (signal.SIGINT, signal.SIGTERM)
-    handlers = {each: signal.signal(each, lambda number, _: arrived.append(number)) for each in held}
-    try:
-        yield
-    finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-        for number in arrived:
-            signal.raise_signal(number)
-
-
+# Pydantic reports an interrupt that arrives while it builds a schema as an error of the schema, or loses it.
 @cache
-@_interrupts_held()
+@interrupts_held()
 def _validator(cls: Any, *, is_own: bool) -> SchemaValidator:
     return SchemaValidator(_walked(cls, is_own=True) if is_own else strict_schema(cls))
 
 
 @cache
-@_interrupts_held()
+@interrupts_held()
 def strict_schema(cls: Any) -> CoreSchema:
     """Return pydantic's schema of a type in strict form: no conversions, no unknown fields, bounds for all values.
 
