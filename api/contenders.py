@@ -86,8 +86,8 @@ class _Reader:
     def imported(self, flags: str, before: Sequence[Contender]) -> Contender:
         """Return the layout of a trainer's flags as a candidate, for the job of the candidate before it."""
         job = _job_before(before, "your flags")
-        told = self._app.asides.ask(read, flags, None, job.cluster.world_size)
-        return replace(self._predicted(told.layout, job, "your flags", self._link(before[0])), notes=told.notes)
+        reading = self._app.compute.ask(read, flags, None, job.cluster.world_size)
+        return replace(self._predicted(reading.layout, job, "your flags", self._link(before[0])), notes=reading.notes)
 
     def _trial(self, word: str) -> Trial:
         try:

@@ -129,19 +129,19 @@ class LiveEvents:
                 yielded.
         """
         if not wait:
-            async for told in self._stored(run_id, after):
-                yield told
+            async for event in self._stored(run_id, after):
+                yield event
             return
         with self._followed(run_id) as tail:
             while True:
                 if after < tail.behind:
-                    async for told in self._stored(run_id, after):
-                        yield told
-                        after = told.sequence
+                    async for event in self._stored(run_id, after):
+                        yield event
+                        after = event.sequence
                 changed, is_over = tail.changed, tail.is_over
-                for told in [told for told in tail.kept if told.sequence > after]:
-                    yield told
-                    after = told.sequence
+                for event in [event for event in tail.kept if event.sequence > after]:
+                    yield event
+                    after = event.sequence
                 if tail.error is not None:
                     raise tail.error
                 if is_over:
@@ -250,25 +250,29 @@ class Feed:
             feed.append(self._entry(each))
         return ET.tostring(feed, encoding="unicode", xml_declaration=True)
 
-    def _item(self, told: Announcement) -> dict[str, object]:
+    def _item(self, announcement: Announcement) -> dict[str, object]:
         return {
-            "id": told.id,
-            "url": link(told, self.home),
-            "title": told.title,
-            "content_text": told.text,
-            "date_published": iso_time(told.at),
-            "tags": [told.kind.value],
-            "_autotuner": {"subject_id": told.subject_id, "facts": to_plain(told.facts)},
+            "id": announcement.id,
+            "url": link(announcement, self.home),
+            "title": announcement.title,
+            "content_text": announcement.text,
+            "date_published": iso_time(announcement.at),
+            "tags": [announcement.kind.value],
+            "_autotuner": {"subject_id": announcement.subject_id, "facts": to_plain(announcement.facts)},
         }
 
-    def _entry(self, told: Announcement) -> ET.Element:
+    def _entry(self, announcement: Announcement) -> ET.Element:
         entry = ET.Element("entry")
-        said = {"id": f"urn:autotuner:announcement:{told.id}", "title": told.title, "updated": iso_time(told.at)}
+        said = {
+            "id": f"urn:autotuner:announcement:{announcement.id}",
+            "title": announcement.title,
+            "updated": iso_time(announcement.at),
+        }
         for name, text in said.items():
             ET.SubElement(entry, name).text = _printable(text)
-        ET.SubElement(entry, "link", rel="alternate", href=str(link(told, self.home)))
-        ET.SubElement(entry, "category", term=told.kind.value)
-        ET.SubElement(entry, "content", type="text").text = _printable(told.text)
+        ET.SubElement(entry, "link", rel="alternate", href=str(link(announcement, self.home)))
+        ET.SubElement(entry, "category", term=announcement.kind.value)
+        ET.SubElement(entry, "content", type="text").text = _printable(announcement.text)
         return entry
 
 

@@ -100,7 +100,7 @@ def create_app(app: App | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         autotuner.background.start()
-        autotuner.asides.prepare()
+        autotuner.compute.prepare()
         async with metrics.watching():
             yield
         autotuner.rest()

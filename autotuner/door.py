@@ -30,7 +30,7 @@ from autotuner.core.job import Job, PhasedJob
 from autotuner.core.listed import Listed
 from autotuner.core.model import TransformerSpec
 from autotuner.core.named import KINDS, Described, StoredNames, cluster_profile, names_in, resolve, resolved
-from autotuner.core.objective import require_told
+from autotuner.core.objective import require_known
 from autotuner.core.profile import DeviceProfile, profiled
 from autotuner.core.requests import (
     ExplanationRequest,
@@ -46,7 +46,7 @@ from autotuner.core.rules.legality import require_asked
 from autotuner.core.stack import Stack
 from autotuner.costmodel.calibration import MeasuredRuns, calibrated
 from autotuner.costmodel.evidence import NAMES
-from autotuner.search.asides import ComputeService, Inline
+from autotuner.search.compute import ComputeService, Inline
 from autotuner.search.preview import PredictionTable, Question, best_of_space, prediction_of_layout
 from autotuner.search.space.trainers import trial_rules, trial_space
 
@@ -102,7 +102,7 @@ class Autotuner:
     """Stored models, clusters and profiles to use instead of the store's; None: those of the store."""
     open_store: Callable[[], Store] = _no_store
     """Function that opens the store. It is called once, when the store is first needed; a prediction needs none."""
-    asides: ComputeService = field(default_factory=Inline)
+    compute: ComputeService = field(default_factory=Inline)
     """Runs the computations that may take long, in this process or in others."""
     _made: dict[str, Any] = field(default_factory=dict, init=False)
     _making: threading.RLock = field(default_factory=threading.RLock, init=False)  # reentrant
@@ -267,7 +267,7 @@ class Autotuner:
                 raise error.under(f"measured.{number}") from error
             layouts, seconds = LayoutColumns.from_layouts([run.layout]), np.array([run.seconds_of(own)])
             runs.append(MeasuredRuns(job=own, layouts=layouts, step_time_s=seconds))
-        return self.asides.ask(calibrated, job, runs) if runs else job
+        return self.compute.ask(calibrated, job, runs) if runs else job
 
     # ------------------------------------------------------------------ requests to store, with all names resolved
     def sweep(self, request: SweepCreate, check: Callable[[SweepRequest], None] = lambda sweep: None) -> SweepRequest:
@@ -299,7 +299,7 @@ class Autotuner:
             SweepRequest,
             request,
             job=job,
-            space=self.asides.search(trial_space, job, trainer, space, is_gated=is_gated)
+            space=self.compute.search(trial_space, job, trainer, space, is_gated=is_gated)
             if trainer
             else trial_space(at_worst(job, request.fault_trace), None, space, is_gated=is_gated),
             objective=replace(request.objective, under_faults=request.fault_trace is not None),
@@ -374,11 +374,11 @@ class Autotuner:
             InvalidDocument: The layout cannot run. The error names every rule that it breaks.
         """
         job = self.job(request)
-        require_told(request.objective, job.cluster)
+        require_known(request.objective, job.cluster)
         question = extended(Question, request, job=job, axes=request.space)
         if request.layout is None:
-            return self.asides.search(best_of_space, question)
-        return self.asides.ask(prediction_of_layout, question, request.layout)
+            return self.compute.search(best_of_space, question)
+        return self.compute.ask(prediction_of_layout, question, request.layout)
 
     def layers(self, request: LayersRequest) -> LayerReport:
         """Predict the gain of each layer of communication options for a job; raises the errors of ``predict``.
@@ -388,7 +388,7 @@ class Autotuner:
         """
         from autotuner.search.explain.layers import layer_report  # noqa: PLC0415  # predictions need none of it
 
-        return self.asides.search(layer_report, self.job(request))
+        return self.compute.search(layer_report, self.job(request))
 
     def phases(self, request: PhasesRequest) -> PhasesPlan:
         """Predict the best layout for each phase of a job; raises the errors of ``predict``, too.
@@ -402,7 +402,7 @@ class Autotuner:
 
         phased = extended(PhasedJob, request, job=self.job(request))
         question = PhasesQuestion(phased=phased, axes=request.space, current=request.current)
-        return self.asides.search(plan_phases, question)
+        return self.compute.search(plan_phases, question)
 
     def explain(self, request: ExplanationRequest) -> Explanation:
         """Explain a layout: which parts its time and memory go to, what limits it, and which change would help.
@@ -414,7 +414,7 @@ class Autotuner:
 
         job = self.job(request)
         require_asked(request.layout, job)
-        return self.asides.ask(explain, request.layout, job)
+        return self.compute.ask(explain, request.layout, job)
 
     def bandwidth_curve(self, request: ExplanationRequest) -> BandwidthCurve:
         """Find the fastest way to exchange gradients at each bandwidth between nodes; raises as ``explain`` does."""
@@ -422,7 +422,7 @@ class Autotuner:
 
         job = self.job(request)
         require_asked(request.layout, job)
-        return self.asides.ask(bandwidth_curve, request.layout, job)
+        return self.compute.ask(bandwidth_curve, request.layout, job)
 
     def export(self, request: ExportRequest) -> Export:
         """Write a layout as arguments or files of a trainer.
@@ -439,7 +439,7 @@ class Autotuner:
         stack = load(Stack, stack_of(request.format)) if request.stack is None else resolved(request.stack)
         job = request.job(stack)
         require_asked(request.layout, job)
-        return self.asides.ask(export, job, request.layout, request.format, request.launcher)
+        return self.compute.ask(export, job, request.layout, request.format, request.launcher)
 
     def import_configuration(self, request: ImportRequest) -> Imported:
         """Read a trainer's configuration and return the layout in it. A script is parsed and never run.
@@ -449,7 +449,7 @@ class Autotuner:
         """
         from autotuner.exports.formats import read_with_model  # noqa: PLC0415  # predictions need none of it
 
-        return self.asides.ask(read_with_model, request.text, request.format, request.num_ranks)
+        return self.compute.ask(read_with_model, request.text, request.format, request.num_ranks)
 
     # ------------------------------------------------------------------ catalog
     def list_accelerators(self) -> Listed[Accelerator]:
@@ -504,7 +504,7 @@ class Autotuner:
             pieces = PlanProgress(num_done=done, num_known=known)
             hear(done, known)
 
-        found = plan(asked, self.asides, count)
+        found = plan(asked, self.compute, count)
         return PlanRun(
             id=plan_id_of(asked),
             state=RunState.COMPLETE,

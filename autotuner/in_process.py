@@ -42,7 +42,7 @@ def service_in_process(*, num_workers: int, keep: bool, runs_checks: bool = Fals
         log_level="error" if _LOG.level >= logging.ERROR else "warning",
         starts_retunes=False,  # this process ends soon
         login="none",  # a user with access to the database needs no token
-        asides=0,  # no other caller waits
+        compute_processes=0,  # no other caller waits
         request_s=_A_DAY_S,  # the user ends a slow command
     )
     _LOG.info("start a service in this process, with %s", settings.database_address if keep else "no database")

@@ -84,7 +84,7 @@ from autotuner.search.results.sensitivity import SweepChoices
 from autotuner.search.results.sweep_answer import Accuracy, SweepAnswer
 from autotuner.search.results.sweep_front import SweepFront
 from autotuner.search.results.trial_query import TableSlice
-from autotuner.search.sampler.learnt_factors import Lesson
+from autotuner.search.sampler.learnt_factors import LearntCalibration
 from autotuner.search.support import Support
 from autotuner.search.upkeep.retune import TrendPoint
 from autotuner.store.options import SweepColumn, TrialFilter
@@ -156,8 +156,8 @@ def _document(response: httpx.Response) -> Any:
     try:
         return response.json()
     except (ValueError, RecursionError) as error:
-        told = f"the server that answered is not the service: {quoted(response.text[:200])} is not JSON"
-        raise ServiceError(response.status_code, {"detail": told}) from error
+        detail = f"the server that answered is not the service: {quoted(response.text[:200])} is not JSON"
+        raise ServiceError(response.status_code, {"detail": detail}) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,8 +203,8 @@ def _event(said: Mapping[str, str]) -> ServerEvent:
     try:
         return ServerEvent(sequence=int(said["id"]), kind=said["event"], data=json.loads(said["data"]))
     except (KeyError, ValueError, RecursionError) as error:
-        told = f"the server sent something that is not an event of a sweep: {quoted(dict(said))}"
-        raise ServiceError(HTTPStatus.OK, {"detail": told}) from error
+        detail = f"the server sent something that is not an event of a sweep: {quoted(dict(said))}"
+        raise ServiceError(HTTPStatus.OK, {"detail": detail}) from error
 
 
 class Remote:
@@ -598,12 +598,12 @@ class Remote:
         """Return the step time and the memory of a trial, divided into parts, each predicted and measured."""
         return self._get(f"/trials/{trial_id}/parts", TrialParts)
 
-    def list_calibrations(self, *, cluster: str | None = None) -> Listed[Lesson]:
+    def list_calibrations(self, *, cluster: str | None = None) -> Listed[LearntCalibration]:
         """Return the corrections of predictions that stored trials give, for each kind of hardware and software.
 
         If ``cluster`` names a cluster, only corrections for its accelerator are returned.
         """
-        return self._get("/calibrations", Listed[Lesson], cluster=cluster)
+        return self._get("/calibrations", Listed[LearntCalibration], cluster=cluster)
 
     # ---------------------------------------------------------------- configurations of trainers
     def list_formats(self) -> Listed[Format]:

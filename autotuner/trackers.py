@@ -203,8 +203,8 @@ def _answering(place: str, *errors: type[Exception]) -> Iterator[None]:
         cause: BaseException = error
         while before := cause.__cause__ or cause.__context__:
             cause = before
-        told = str(cause if isinstance(cause, OSError) else error).strip() or type(error).__name__
-        raise TrackerUnavailable(f"{place} does not take the runs: {told.splitlines()[0]}") from error
+        detail = str(cause if isinstance(cause, OSError) else error).strip() or type(error).__name__
+        raise TrackerUnavailable(f"{place} does not take the runs: {detail.splitlines()[0]}") from error
 
 
 # ---------------------------------------------------------------- MLflow

@@ -292,7 +292,7 @@ def _known(values: Mapping[str, Value]) -> dict[str, float]:
 
 def _tags(trial: Trial) -> dict[str, str]:
     failure, reached = trial.failure, trial.reached
-    told = {
+    tags = {
         "sweep": trial.sweep_id,
         "trial": trial.id,
         "status": trial.state.value,
@@ -303,4 +303,4 @@ def _tags(trial: Trial) -> dict[str, str]:
         "repeats": None if trial.repeats is None else str(trial.repeats),
         "proxy_layout": None if trial.scaled is None else str(trial.ran),
     }
-    return {name: text for name, text in told.items() if text}
+    return {name: text for name, text in tags.items() if text}

@@ -114,14 +114,14 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        told = torch.tensor([loss.item() / num_ranks, float(batch.num_tokens)])
-        most = told[1:].clone()
-        dist.all_reduce(told)
+        totals = torch.tensor([loss.item() / num_ranks, float(batch.num_tokens)])
+        most = totals[1:].clone()
+        dist.all_reduce(totals)
         dist.all_reduce(most, op=dist.ReduceOp.MAX)
         if rank == 0:
             took_ms = 1e3 * (time.perf_counter() - began_s)
-            imbalance = most.item() * num_ranks / told[1].item() - 1
-            print(f"step {step:2} {took_ms:6.1f} ms  imbalance {imbalance:6.1%}  loss {told[0]:.4f}", flush=True)
+            imbalance = most.item() * num_ranks / totals[1].item() - 1
+            print(f"step {step:2} {took_ms:6.1f} ms  imbalance {imbalance:6.1%}  loss {totals[0]:.4f}", flush=True)
     dist.barrier()  # so that no thread of gloo still holds a callback of the last step when the interpreter ends
     dist.destroy_process_group()
 

@@ -341,15 +341,18 @@ def on_known_clusters(found: Sequence[Miss]) -> Iterator[Miss]:
     for miss in found:
         by_cluster[miss.cluster].append(miss)
     for some in by_cluster.values():
-        every = _told(some)
-        of_sheet = {sheet: _told([miss for miss in some if miss.sheet == sheet]) for sheet in {m.sheet for m in some}}
+        every = _precision_and_sum(some)
+        of_sheet = {
+            sheet: _precision_and_sum([miss for miss in some if miss.sheet == sheet])
+            for sheet in {m.sheet for m in some}
+        }
         for miss in some:
             weight, weighted_error = every - of_sheet[miss.sheet]
             precision = weight + 1 / miss.common
             yield replace(miss, error=miss.error - weighted_error / precision, common=1 / precision)
 
 
-def _told(some: Sequence[Miss]) -> Floats:
+def _precision_and_sum(some: Sequence[Miss]) -> Floats:
     """Return the precision with which runs determine their cluster's factor, and their weighted sum of errors."""
     weights = np.array([1 / (miss.parts + miss.residual) for miss in some])
     return np.array([weights.sum(), weights @ np.array([miss.error for miss in some])])

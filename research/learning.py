@@ -42,7 +42,7 @@ _RESAMPLES = 2000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Told:
+class Errors:
     """The errors of the predicted step times of some runs, and the standard deviations predicted for these errors."""
 
     errors: Floats
@@ -51,7 +51,7 @@ class Told:
     """Standard deviations behind the intervals."""
 
     @classmethod
-    def of(cls, sheet: Sheet, job: Job) -> Told:
+    def of(cls, sheet: Sheet, job: Job) -> Errors:
         """Predict the step times of measured runs, and return the errors and their predicted standard deviations.
 
         Args:
@@ -66,7 +66,7 @@ class Told:
         )
 
     @classmethod
-    def joined(cls, some: Sequence[Told]) -> Told:
+    def joined(cls, some: Sequence[Errors]) -> Errors:
         """Return the errors and deviations of several sheets as one object."""
         return cls(
             errors=np.concatenate([one.errors for one in some]),
@@ -90,7 +90,7 @@ class Left:
     """The results for the measured runs of one job (a sheet), predicted with and without other trials of its source."""
 
     source: str
-    told: Mapping[str, Told]
+    errors: Mapping[str, Errors]
     """Predictions by what was known: ``nothing``, ``one factor`` for its platform, a number of trials, or ``all``."""
     num_trials: Mapping[str, int]
     """Number of trials of a search, by what it knew; empty if too few layouts were measured for a search."""
@@ -145,7 +145,7 @@ def left_out(source: str, sheet: Sheet, history: Sequence[PastTrial]) -> Left:
     jobs["all"] = learnt.calibrated(sheet.job)
     return Left(
         source=source,
-        told={known: Told.of(sheet, job) for known, job in jobs.items()},
+        errors={known: Errors.of(sheet, job) for known, job in jobs.items()},
         num_trials=_searched(sheet, jobs["all"], learnt) if (~sheet.out_of_memory).sum() >= MIN_MEASURED else {},
     )
 
@@ -208,14 +208,14 @@ def figures(left: Sequence[Left], known: str) -> Figures:
         known: The past trials that the predictions could use: ``nothing``, ``one factor``, a number of trials, or
             ``all``.
     """
-    told = Told.joined([one.told[known] for one in left])
+    found = Errors.joined([one.errors[known] for one in left])
     return Figures(
-        num_runs=len(told.errors),
-        median=float(np.median(told.absolute_errors)),
-        p90=float(np.quantile(told.absolute_errors, 0.9)),
-        covered_80=float(told.within(Z80).mean()),
-        covered_95=float(told.within(_Z95).mean()),
-        half_width=float(np.median(np.expm1(Z80 * told.deviations))),
+        num_runs=len(found.errors),
+        median=float(np.median(found.absolute_errors)),
+        p90=float(np.quantile(found.absolute_errors, 0.9)),
+        covered_80=float(found.within(Z80).mean()),
+        covered_95=float(found.within(_Z95).mean()),
+        half_width=float(np.median(np.expm1(Z80 * found.deviations))),
     )
 
 
@@ -241,7 +241,7 @@ def worse_beyond_noise(
 
 
 def _median_error(left: Sequence[Left], known: str) -> float:
-    return float(np.median(np.concatenate([one.told[known].absolute_errors for one in left])))
+    return float(np.median(np.concatenate([one.errors[known].absolute_errors for one in left])))
 
 
 def _mean_trials(left: Sequence[Left], known: str) -> float:

@@ -20,7 +20,7 @@ from tests.parts import left_out_by
 
 if TYPE_CHECKING:
     from autotuner.launch.forks import Forks
-    from tests.trials.zygote import Zygote
+    from tests.trials.fork_server import ForkServer
 
 for module in ("launcher_contract", "engine_contract"):  # not collected by themselves
     pytest.register_assert_rewrite(f"tests.contracts.{module}")
@@ -32,8 +32,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # each client of HTTP would read the hundred certificates of this machine for 25 ms; tests of HTTPS bring their own
 os.environ.update(SSL_CERT_FILE="", SSL_CERT_DIR=os.devnull)
 
-# hundreds of services compute their predictions themselves; tests of asides say how many there are
-os.environ.setdefault("AUTOTUNER_ASIDES", "0")
+# hundreds of services compute their predictions themselves; tests of compute subprocesses say how many there are
+os.environ.setdefault("AUTOTUNER_COMPUTE_PROCESSES", "0")
 
 # Rich would take seconds to colour each traceback of an exception that a test provokes
 structlog.configure(
@@ -104,7 +104,7 @@ def temporary_folder() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def forks() -> Iterator[Forks]:
-    """The launcher's own way to have a zygote, kept over the tests as it is over trials."""
+    """The launcher's own way to have a fork server, kept over the tests as it is over trials."""
     from autotuner.launch.forks import Forks  # noqa: PLC0415  # which not every test needs
 
     starter = Forks()
@@ -113,11 +113,11 @@ def forks() -> Iterator[Forks]:
 
 
 @pytest.fixture(scope="session")
-def zygote(forks: Forks) -> Zygote:
+def fork_server(forks: Forks) -> ForkServer:
     """One process with torch in it, which forks the ranks of all tests."""
-    from tests.trials.zygote import Zygote  # noqa: PLC0415  # torch takes two seconds, which not every test needs
+    from tests.trials.fork_server import ForkServer  # noqa: PLC0415  # torch takes two seconds, which not every test needs
 
-    return Zygote(forks)
+    return ForkServer(forks)
 
 
 @pytest.fixture(scope="session")

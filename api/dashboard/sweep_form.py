@@ -261,10 +261,10 @@ class Form:
             InvalidInput: The length of the fault trace is not a legal number of steps.
         """
         texts = self.texts
-        told = {one.name: text for one in INPUTS if (text := texts[one.name].strip()) != one.default}
-        told |= {"model": self._model(), "cluster": self._cluster()}
-        told |= {"space": self._space(), "fault_trace": self._trace()}
-        return {one.name: told[one.name] for one in INPUTS if told.get(one.name) and one.path[0] not in without}
+        inputs = {one.name: text for one in INPUTS if (text := texts[one.name].strip()) != one.default}
+        inputs |= {"model": self._model(), "cluster": self._cluster()}
+        inputs |= {"space": self._space(), "fault_trace": self._trace()}
+        return {one.name: inputs[one.name] for one in INPUTS if inputs.get(one.name) and one.path[0] not in without}
 
     def document(self, without: Collection[str] = ()) -> dict[str, Any]:
         """Return the body of ``POST /sweeps`` for the form. Illegal values stay in it; the service refuses them later.

@@ -124,16 +124,16 @@ class Deadlines:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        told = _Told(send)
-        route = asyncio.ensure_future(self._app(scope, receive, told.send))
+        started = _Answer(send)
+        route = asyncio.ensure_future(self._app(scope, receive, started.send))
         try:
             done, _ = await asyncio.wait({route}, timeout=self._seconds)
-            if done or told.has_begun:
+            if done or started.has_begun:
                 return await route
         except asyncio.CancelledError:
             route.cancel()
             raise
-        told.is_late = True
+        started.is_late = True
         route.add_done_callback(_log_end)
         route.cancel()
         detail = f"the service had no answer within {self._seconds:g} s; ask for less, or try again later"
@@ -143,7 +143,7 @@ class Deadlines:
         return await answer(scope, receive, send)
 
 
-class _Told:
+class _Answer:
     """Passes the messages of a route to the client, until the request's time is over.
 
     Attributes:

@@ -30,7 +30,7 @@ from autotuner.core.named import resolved
 from autotuner.core.stack import Stack
 from autotuner.core.trial_spec import TrainerOffer
 from autotuner.door import as_described
-from autotuner.search.sampler.learnt_factors import Lesson
+from autotuner.search.sampler.learnt_factors import LearntCalibration
 from autotuner.search.support import Support
 
 # The built-in tables of accelerators, models and training software.
@@ -239,7 +239,7 @@ def read_topology(app: AppOf, body: Document[TopologyRequest]) -> Document[Topol
     `network` and `wiring` of the answer are fields of a cluster. If the request has a cluster, `cluster` of the answer
     is this cluster with both fields and with the links of the files. `PUT /clusters/{name}` accepts it.
     """
-    files = [app.asides.ask(read_file, file) for file in body.files]  # a long file takes seconds
+    files = [app.compute.ask(read_file, file) for file in body.files]  # a long file takes seconds
     given = app.resolve(body).cluster
     return TopologyReading.of(files, None if given is None else resolved(given))
 
@@ -261,7 +261,7 @@ _CalibrationsCluster = Annotated[
 
 
 @calibrations_router.get("", responses=problems(404, 422))
-def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Document[Listed[Lesson]]:
+def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Document[Listed[LearntCalibration]]:
     """List the calibrations: what stored trials show about each platform (accelerator, links and software).
 
     A calibration has factors by which predictions multiply step times. Predictions and sweeps use calibrations unless
@@ -269,7 +269,7 @@ def list_calibrations(app: AppOf, cluster: _CalibrationsCluster = None) -> Docum
     also use the calibrations of other platforms, with less weight the more the platforms differ.
     """
     accelerator = None if cluster is None else app.cluster(cluster).accelerator.name
-    return Listed.whole(app.calibration_cache.lessons(accelerator))
+    return Listed.whole(app.calibration_cache.calibrations(accelerator))
 
 
 # Trainers that an operator registered to run as a trial.

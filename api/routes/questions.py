@@ -149,7 +149,7 @@ def read_bandwidth_curve(app: AppOf, trial_id: TrialId) -> Document[BandwidthCur
     The answer is that of ``POST /bandwidth-curves`` for the layout on the cluster of the trial's sweep.
     """
     trial, request = _trial(app, trial_id)
-    return app.asides.ask(bandwidth_curve, trial.layout, request.job)
+    return app.compute.ask(bandwidth_curve, trial.layout, request.job)
 
 
 @explanations_router.get("/trials/{trial_id}/explanation", responses=problems(404, 422))
@@ -175,7 +175,7 @@ def read_parts(app: AppOf, trial_id: TrialId) -> Document[TrialParts]:
     The parts of a step are passes, the collectives of each kind of group of ranks, waiting, and the optimizer. Memory
     is divided by pipeline rank.
     """
-    return app.asides.ask(trial_parts, *_trial(app, trial_id))
+    return app.compute.ask(trial_parts, *_trial(app, trial_id))
 
 
 @explanations_router.get("/trials/{trial_id}/timeline", responses=problems(404, 422))
@@ -186,7 +186,7 @@ def read_timeline(app: AppOf, trial_id: TrialId) -> Document[TrialTimelines]:
     (F, B, I or W), micro-batch, such as ``0F3``. Repeated passes are left out of the timeline, and ``folds`` has their
     number. The seconds of each rank by part include the repeated passes.
     """
-    return app.asides.ask(trial_timelines, *_trial(app, trial_id))
+    return app.compute.ask(trial_timelines, *_trial(app, trial_id))
 
 
 @explanations_router.get("/trials/{trial_id}/link-timelines", responses=problems(404, 422))
@@ -197,7 +197,7 @@ def read_link_timelines(app: AppOf, trial_id: TrialId) -> Document[LinkTimelines
     they are the links in the worst part of the trace. ``messages`` are the transfers between neighbouring stages over
     these links, from send to receive. If no link is slow, ``slow`` is null.
     """
-    return app.asides.ask(trial_link_timelines, *_trial(app, trial_id))
+    return app.compute.ask(trial_link_timelines, *_trial(app, trial_id))
 
 
 @explanations_router.get("/sweeps/{sweep_id}/rules", responses=problems(404, 422))
@@ -231,7 +231,7 @@ def compare_layouts(app: AppOf, body: Document[ComparisonRequest]) -> Document[L
         raise InvalidInput(
             "of", len(found.asked), "must name two to four different layouts; command-line flags count as one layout", 2
         )
-    return app.asides.ask(side_by_side, found.asked)
+    return app.compute.ask(side_by_side, found.asked)
 
 
 # Layouts in the words of trainers, and trainers' configurations as layouts.

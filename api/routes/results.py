@@ -10,7 +10,7 @@ from autotuner.api.dependencies import AppOf, PageOf, SweepOf, TrialFilterOf, Tr
 from autotuner.api.openapi import problems
 from autotuner.core.documents import MAX_INTEGER, Document, extended
 from autotuner.core.listed import Listed
-from autotuner.core.objective import Objective, read_metrics, read_profile, require_told
+from autotuner.core.objective import Objective, read_metrics, read_profile, require_known
 from autotuner.core.sweep import Sweep
 from autotuner.search.explain.layers import SweepLayers, layer_report, measured_layers
 from autotuner.search.results.failures import FailureGroup, failures
@@ -75,7 +75,7 @@ def read_choices(app: AppOf, sweep: SweepOf, rows: _Choice = None, columns: _Cho
     """
     kept = app.kept_trials.of(sweep.id)
     key = ("mattered", rows, columns)
-    return kept.once(key, lambda: app.asides.ask(sweep_choices, sweep.request, kept.trials, rows, columns))
+    return kept.once(key, lambda: app.compute.ask(sweep_choices, sweep.request, kept.trials, rows, columns))
 
 
 @results_router.get("/layers", responses=problems(404, 422))
@@ -86,7 +86,7 @@ def read_layers(app: AppOf, sweep: SweepOf) -> Document[SweepLayers]:
     searched together with the options of the layers before it; options of later layers keep their defaults.
     """
     kept = app.kept_trials.of(sweep.id)
-    predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job, sweep.request.space))
+    predicted = kept.once("layers", lambda: app.compute.search(layer_report, sweep.request.job, sweep.request.space))
     return SweepLayers(predicted=predicted, measured=measured_layers(sweep.request.objective, kept.trials))
 
 
@@ -120,7 +120,7 @@ def read_front(app: AppOf, sweep: SweepOf, metrics: _Metrics = "", profile: _Pro
     weights picks one trial of the front without another sweep.
     """
     objective = _asked(metrics, profile)
-    require_told(objective, sweep.request.job.cluster, has_trace=sweep.request.fault_trace is not None)
+    require_known(objective, sweep.request.job.cluster, has_trace=sweep.request.fault_trace is not None)
     kept = app.kept_trials.of(sweep.id)
     if objective == Objective():
         return kept.once("front", lambda: sweep_front(sweep.request, kept.trials))

@@ -206,5 +206,5 @@ async def stream_events(
     `trial.job`, `trial.finished`, `trial.gated`, `trial.interrupted` and `sweep.estimated`. If a sweep is opened again,
     more events follow after `sweep.finished`. A comment every 15 s keeps idle connections open.
     """
-    async for told in live.read(run_id, after=last_event_id, wait=wait):
-        yield told.message
+    async for event in live.read(run_id, after=last_event_id, wait=wait):
+        yield event.message

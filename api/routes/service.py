@@ -56,8 +56,8 @@ metrics_router = APIRouter(include_in_schema=False)
 @metrics_router.get("/metrics", response_class=Response)
 def metrics(request: Request) -> Response:
     """Return metrics of requests, of the event loop and of the stored data for Prometheus."""
-    told: Metrics = request.app.state.metrics
-    return Response(told.text(), media_type=CONTENT_TYPE)
+    measured: Metrics = request.app.state.metrics
+    return Response(measured.text(), media_type=CONTENT_TYPE)
 
 
 # Workers.

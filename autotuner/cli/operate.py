@@ -58,7 +58,7 @@ def serve(
     settings = _settings()
     migrate_if_embedded(settings.database_url)
     application = build(settings)
-    application.asides.prepare()  # they import what they need while this process imports the rest
+    application.compute.prepare()  # they import what they need while this process imports the rest
     from autotuner.api.edge.auth import check_start
     from autotuner.api.main import create_app
     from autotuner.cli.service import run_server

@@ -107,22 +107,22 @@ def cancel(study_id: _StudyId, server: Server = None, as_json: Json = False) -> 
     if as_json:
         print_json(documents.write(study))
     else:
-        told = "is being cancelled" if study.state is RunState.RUNNING else f"is {study.state}"
-        console().print(f"{study_id} {told}")
+        state = "is being cancelled" if study.state is RunState.RUNNING else f"is {study.state}"
+        console().print(f"{study_id} {state}")
 
 
 def _ended(service: Remote, study_id: str, bar: Bar, *, quiet: bool) -> StudyRun:
     """Wait until the study is finished and return it; print a line for each candidate that ends meanwhile."""
     from autotuner.report.study import candidate_line
 
-    told, lines = 0, notes(quiet=quiet)
+    num_printed, lines = 0, notes(quiet=quiet)
     while True:
         study = service.read_run(StudyRun, study_id)
         ended = [trial for trial in study.trials if trial.finished_at is not None]
-        for trial in ended[told:]:
+        for trial in ended[num_printed:]:
             lines.print(candidate_line(trial), soft_wrap=True)
-        told = len(ended)
-        bar.say(f"training candidates: {told} ended")
+        num_printed = len(ended)
+        bar.say(f"training candidates: {num_printed} ended")
         if study.finished_at is not None:
             return study
         time.sleep(0.5)

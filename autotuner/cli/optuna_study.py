@@ -68,7 +68,7 @@ def _trial(trial: Trial, choices: Mapping[str, CategoricalDistribution], objecti
     reached = trial.reached
     state = _STATES.get(trial.state, TrialState.FAIL)
     layout = to_plain(trial.layout)
-    told = {
+    facts = {
         "trial": trial.id,
         "layout": trial.label,
         f"predicted {metric}": getattr(trial.prediction, metric),
@@ -80,7 +80,7 @@ def _trial(trial: Trial, choices: Mapping[str, CategoricalDistribution], objecti
         value=objective.value(reached) if reached and state is TrialState.COMPLETE else None,
         params={name: layout.get(name) for name in choices},
         distributions=dict(choices),
-        user_attrs={name: value for name, value in told.items() if value is not None},
+        user_attrs={name: value for name, value in facts.items() if value is not None},
     )
     ended_at = trial.finished_at or trial.started_at
     if ended_at is not None:

@@ -39,7 +39,7 @@ def add(request: RetuneCreate, server: Server = None, as_json: Json = False) -> 
     Example: autotuner retune add nightly --cron '0 2 * * *' --model llama-3-8b \
         --cluster h100:64 --global-batch-size 512 --seq-len 8k
     """
-    _told(lambda service: service.create_retune(request), server, as_json=as_json)
+    _print_retune(lambda service: service.create_retune(request), server, as_json=as_json)
 
 
 @retune.command("list")
@@ -63,7 +63,7 @@ def show_(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner retune show nightly
     """
-    _told(lambda service: service.read_retune(name), server, as_json=as_json)
+    _print_retune(lambda service: service.read_retune(name), server, as_json=as_json)
 
 
 @retune.command("history")
@@ -123,7 +123,7 @@ def pause(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner retune pause nightly
     """
-    _told(lambda service: service.pause_retune(name), server, as_json=as_json)
+    _print_retune(lambda service: service.pause_retune(name), server, as_json=as_json)
 
 
 @retune.command("resume")
@@ -134,7 +134,7 @@ def resume(name: _Name, server: Server = None, as_json: Json = False) -> None:
 
     Example: autotuner retune resume nightly
     """
-    _told(lambda service: service.resume_retune(name), server, as_json=as_json)
+    _print_retune(lambda service: service.resume_retune(name), server, as_json=as_json)
 
 
 @retune.command("adopt")
@@ -147,7 +147,7 @@ def adopt(request: Adoption, name: _Name, server: Server = None, as_json: Json =
 
     Example: autotuner retune adopt nightly
     """
-    _told(lambda service: service.adopt_layout(name, request), server, as_json=as_json)
+    _print_retune(lambda service: service.adopt_layout(name, request), server, as_json=as_json)
 
 
 @retune.command("remove")
@@ -161,10 +161,10 @@ def remove(name: _Name, server: Server = None, as_json: Json = False) -> None:
     from autotuner.report.report import Report
 
     gone = Report(headline=f"{name} is removed, with its runs; their sweeps stay.", sections=())
-    _told(lambda service: service.remove_retune(name), server, lambda _: gone, as_json=as_json)
+    _print_retune(lambda service: service.remove_retune(name), server, lambda _: gone, as_json=as_json)
 
 
-def _told(
+def _print_retune(
     ask: Callable[[Remote], Retune],
     server: str | None,
     report_of: Callable[[Retune], Report] | None = None,

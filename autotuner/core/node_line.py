@@ -138,7 +138,7 @@ KINDS: Mapping[str, type[NodeLine]] = {
     "profile": Measurements,
     "node_started": NodeStarted,
     "printed": Printed,
-    "told": TrainerLine,
+    "trainer": TrainerLine,
     "log": RankLog,
     "cpu": CpuTime,
     "node": NodeEnd,

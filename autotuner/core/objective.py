@@ -155,7 +155,7 @@ _NOUNS = {
 }
 
 
-def metrics_told(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, ...]:
+def known_metrics(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, ...]:
     """Return every metric that can be computed for layouts from the cluster's prices, power and emissions.
 
     Args:
@@ -165,7 +165,7 @@ def metrics_told(cluster: Cluster, *, has_trace: bool = False) -> tuple[Metric, 
     return tuple(metric for metric in Metric if not _lacks(metric, cluster, has_trace=has_trace))
 
 
-def require_told(objective: Objective, cluster: Cluster, *, has_trace: bool = False) -> None:
+def require_known(objective: Objective, cluster: Cluster, *, has_trace: bool = False) -> None:
     """Check that the cluster has all values (prices, power, emissions) that the objective's metrics need.
 
     Args:

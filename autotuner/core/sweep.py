@@ -18,7 +18,7 @@ from autotuner.core.fault_trace import FaultTrace, at_worst, require_links
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import ModelSize
-from autotuner.core.objective import Objective, require_told
+from autotuner.core.objective import Objective, require_known
 from autotuner.core.prediction import Prediction
 from autotuner.core.run import Lease, Run, RunState, StopReason, SweepEnd
 from autotuner.core.space import SearchSpace
@@ -201,7 +201,7 @@ class SweepRequest:
             raise InvalidInput(
                 "objective.under_faults", True, "needs a fault_trace for the simulation of faults", False
             )
-        require_told(self.objective, self.job.cluster, has_trace=self.fault_trace is not None)
+        require_known(self.objective, self.job.cluster, has_trace=self.fault_trace is not None)
 
     @property
     def trial_job(self) -> Job:

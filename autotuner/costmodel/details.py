@@ -89,14 +89,14 @@ def stage_times(layout: Layout, job: Job) -> StageTimes:
     added_s = once.accumulation_s[rank_of] / layout.virtual_stages_per_rank
     blocks_s, flies_s = _links(layout, job, x, rank_of)
     return StageTimes(
-        forward_s=_told(passes.forward_s),
-        input_s=_told(passes.input_s),
-        weight_s=_told(passes.weight_s + added_s),
+        forward_s=_non_negative(passes.forward_s),
+        input_s=_non_negative(passes.input_s),
+        weight_s=_non_negative(passes.weight_s + added_s),
         blocks_s=blocks_s,
         flies_s=flies_s,
         num_delegates=layout.num_delegates if layout.p2p_transport == P2PTransport.DELEGATED else 0,
-        sync_s=_told(once.sync_s),
-        optimizer_s=_told(once.optimizer_s),
+        sync_s=_non_negative(once.sync_s),
+        optimizer_s=_non_negative(once.optimizer_s),
     )
 
 
@@ -114,7 +114,7 @@ def _links(
     one, other = rank_of[:-1], rank_of[1:]
     hop = np.where(abs(one - other) == 1, np.minimum(one, other), layout.pipeline_parallel_degree - 1)
     apart = one != other
-    return _told(blocks_s[hop] * apart), _told(flies_s[hop] * apart)
+    return _non_negative(blocks_s[hop] * apart), _non_negative(flies_s[hop] * apart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def _factor(job: Job, part: str) -> float:
     return 1.0 if job.calibration is None else job.calibration.of(part)
 
 
-def _told(seconds: Floats) -> tuple[float, ...]:
+def _non_negative(seconds: Floats) -> tuple[float, ...]:
     return tuple(float(one) for one in np.maximum(seconds, 0.0))
 
 

@@ -173,15 +173,15 @@ def host_hash() -> str:
     return hmac.new(_machine_id(), socket.gethostname().encode(), hashlib.sha256).hexdigest()[:12]
 
 
-def is_this_host(told: str) -> bool:
+def is_this_host(name_hash: str) -> bool:
     """Return True if the hash identifies this machine (see ``host_hash``).
 
     Older versions of the product stored hashes without a key; such a hash is recognised, too.
 
     Args:
-        told: The hash of a machine's name.
+        name_hash: The hash of a machine's name.
     """
-    return told in (host_hash(), hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12])
+    return name_hash in (host_hash(), hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12])
 
 
 def cpu_name() -> str:

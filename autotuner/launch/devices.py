@@ -100,16 +100,16 @@ class DevicePool:
     def _wait(self, spec: TrialSpec, watcher: TrialWatcher) -> tuple[str, ...] | Stopped:
         names = (CORES,) if spec.device == "cpu" else self._gpus()
         num_devices = 1 if spec.device == "cpu" else min(spec.layout.world_size, len(names))
-        told: str | None = None
+        last_reason: str | None = None
         while (devices := self._try(names, num_devices)) is None:
             reason = f"waits until other trials on this machine have ended{self._said_of_holders(names)}"
-            if reason != told:
+            if reason != last_reason:
                 watcher.on_wait(reason)
-                told = reason
+                last_reason = reason
             if stopped := watcher.stop_requested():
                 return stopped
             time.sleep(_POLL_S)
-        if told is not None:
+        if last_reason is not None:
             watcher.on_wait(None)
         return devices
 

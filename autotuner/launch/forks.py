@@ -1,6 +1,6 @@
 """Starts ranks within milliseconds: it forks them from processes that have imported torch and stay from trial to trial.
 
-``Forks`` keeps such processes, ``Zygote`` is one of them (``python -m autotuner.trials.process.zygote``), and
+``Forks`` keeps such processes, ``ForkServer`` is one of them (``python -m autotuner.trials.process.fork_server``), and
 ``ForkedRanks`` are the ranks of one trial.
 """
 
@@ -43,7 +43,7 @@ _OVERTIME_S = 1.0
 that hangs does not exit anyway."""
 
 _REAPING_S = 2.0
-"""Seconds to wait for a zygote's report that its ranks ended; a working zygote needs milliseconds."""
+"""Seconds to wait for a fork server's report that its ranks ended; a working fork server needs milliseconds."""
 
 _POLL_S = 0.01
 _CHUNK_BYTES = 1 << 16
@@ -51,13 +51,13 @@ _LOG_BYTES = 1 << 16
 
 
 class Forks:
-    """Starts ranks by forking zygotes (processes that have imported torch): one zygote for each trial that runs.
+    """Starts ranks by fork servers (processes that have imported torch and fork ranks), one for each trial that runs.
 
-    Because trials do not share a zygote, a failure of one trial does not end another. The first trial waits for the
-    import of torch. A later trial uses an idle zygote if there is one.
+    Because trials do not share a fork server, a failure of one trial does not end another. The first trial waits for
+    the import of torch. A later trial uses an idle fork server if there is one.
 
     Args:
-        task: The function that each rank runs, as ``module:function``; see ``Zygote.start``.
+        task: The function that each rank runs, as ``module:function``; see ``ForkServer.start``.
     """
 
     slack_s = 0.0
@@ -65,51 +65,48 @@ class Forks:
     def __init__(self, task: str = _TASK) -> None:
         self._task = task
         self._mutex = threading.RLock()
-        self._zygotes: list[Zygote] = []
+        self._fork_servers: list[ForkServer] = []
 
     def start(self, task: NodeTask, folder: Path) -> Ranks:
-        """Start the ranks of a trial by asking a zygote for forks; see ``Starter.start``.
-
-        A zygote is a process that has imported torch and forks ranks.
-        """
+        """Start the ranks of a trial by asking a fork server for forks; see ``Starter.start``."""
         assert task.spec is not None  # benchmarks and trainers run in a node process
         (folder / "ranks").mkdir()
         (folder / "spec.json").write_text(dumps(task.spec))
         variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **task.variables}
         with self._mutex:
-            zygote = self.idle_zygote()
-            return zygote.start(self._task, folder, task.ranks_per_node, {**variables, ATTEMPT_ID: task.job_name})
+            fork_server = self.idle_fork_server()
+            return fork_server.start(self._task, folder, task.ranks_per_node, {**variables, ATTEMPT_ID: task.job_name})
 
-    def idle_zygote(self) -> Zygote:
-        """Return a zygote (a process that has imported torch and forks ranks) that no trial uses.
+    def idle_fork_server(self) -> ForkServer:
+        """Return a fork server that no trial uses.
 
         If there is none, the method starts one.
         """
         with self._mutex:
-            for dead in [zygote for zygote in self._zygotes if zygote.is_idle and not zygote.is_alive]:
+            for dead in [one for one in self._fork_servers if one.is_idle and not one.is_alive]:
                 dead.close()
-                self._zygotes.remove(dead)
-            idle = next((zygote for zygote in self._zygotes if zygote.is_idle), None)
+                self._fork_servers.remove(dead)
+            idle = next((one for one in self._fork_servers if one.is_idle), None)
             if idle is None:
-                idle = Zygote()
-                self._zygotes.append(idle)
+                idle = ForkServer()
+                self._fork_servers.append(idle)
             return idle
 
     def close(self) -> None:
-        """End all zygotes (processes that have imported torch and fork ranks), and all processes that they forked."""
+        """End all fork servers and all processes that they forked."""
         with self._mutex:
-            for zygote in self._zygotes:
-                zygote.close()
-            self._zygotes.clear()
+            for fork_server in self._fork_servers:
+                fork_server.close()
+            self._fork_servers.clear()
 
 
-class Zygote:
+class ForkServer:
     """A process that has imported torch and forks ranks. It ends when its launcher ends."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as the process is
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "autotuner.trials.process.zygote", ATTEMPT_ID],
+            [sys.executable, "-m", "autotuner.trials.process.fork_server", ATTEMPT_ID],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -126,22 +123,22 @@ class Zygote:
 
     @property
     def pid(self) -> int:
-        """Return the process id of this zygote, which is a process that forks ranks."""
+        """Return the process id of this fork server."""
         return self._process.pid
 
     @property
     def is_idle(self) -> bool:
-        """Return True if no trial uses ranks of this zygote (the process that forks ranks) at the moment."""
+        """Return True if no trial uses ranks of this fork server at the moment."""
         return not self._served
 
     @property
     def is_alive(self) -> bool:
-        """Return True if this zygote, a process that forks ranks, still runs and can fork more ranks."""
+        """Return True if this fork server still runs and can fork more ranks."""
         return self._process.poll() is None
 
     @property
     def was_killed(self) -> bool:
-        """Return True if SIGKILL ended this zygote (the process that forks ranks)."""
+        """Return True if SIGKILL ended this fork server."""
         return self._process.poll() == -signal.SIGKILL
 
     def start(self, task: str, folder: Path, num_ranks: int, environment: Mapping[str, str]) -> ForkedRanks:
@@ -165,7 +162,7 @@ class Zygote:
         return ranks
 
     def listen(self) -> None:
-        """Read the new events of this zygote (the process that forks ranks), such as the exit of a rank.
+        """Read the new events of this fork server, such as the exit of a rank.
 
         Each event is passed to the ranks that it describes.
         """
@@ -180,14 +177,14 @@ class Zygote:
         self._served.pop(ranks.attempt_id, None)
 
     def log(self) -> str:
-        """Return the last part of the text that this zygote (the process that forks ranks) wrote to standard error."""
+        """Return the last part of the text that this fork server wrote to standard error."""
         if not self._errors.closed:
             descriptor, size = self._errors.fileno(), os.fstat(self._errors.fileno()).st_size
             self._last_words = os.pread(descriptor, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode(errors="replace")
         return self._last_words
 
     def close(self) -> None:
-        """End this zygote (the process that forks ranks) and all ranks that it forked."""
+        """End this fork server and all ranks that it forked."""
         if self._errors.closed:
             return
         self.log()
@@ -205,17 +202,17 @@ class Zygote:
 
 
 class ForkedRanks:
-    """The ranks that a zygote, a process that has imported torch, was asked to fork for one trial.
+    """The ranks that a fork server was asked to fork for one trial.
 
     Attributes:
         attempt_id: The value of ``ATTEMPT_ID`` in the environment of their processes.
         has_started: True once all ranks are forked.
         exit_codes: Exit codes of the ranks that have ended, by rank; a negative number is a signal.
-        deaths: Ranks that failed and that this launcher did not end, in the order in which the zygote noticed them.
+        deaths: Ranks that failed and that this launcher did not end, in the order in which the server noticed them.
     """
 
-    def __init__(self, zygote: Zygote, attempt_id: str, num_ranks: int, folder: Path) -> None:
-        self._zygote = zygote
+    def __init__(self, fork_server: ForkServer, attempt_id: str, num_ranks: int, folder: Path) -> None:
+        self._fork_server = fork_server
         self._num_ranks = num_ranks
         self._folder = folder
         self._reader = LineReader()
@@ -245,14 +242,14 @@ class ForkedRanks:
 
     def has_ended(self) -> bool:
         """Return True if all ranks have ended, or if none of them will ever start."""
-        self._zygote.listen()
-        if not (self._is_ending or self._zygote.is_alive):
-            self._died_with_zygote()
-        return len(self.exit_codes) == self._num_ranks or bool(self._refusal) or not self._zygote.is_alive
+        self._fork_server.listen()
+        if not (self._is_ending or self._fork_server.is_alive):
+            self._died_with_fork_server()
+        return len(self.exit_codes) == self._num_ranks or bool(self._refusal) or not self._fork_server.is_alive
 
-    def _died_with_zygote(self) -> None:
-        """Record that the remaining ranks died of SIGKILL, because the kernel kills them with their zygote."""
-        if not (self.has_started or self._zygote.was_killed):
+    def _died_with_fork_server(self) -> None:
+        """Record that the remaining ranks died of SIGKILL, because the kernel kills them with their fork server."""
+        if not (self.has_started or self._fork_server.was_killed):
             return
         for rank in set(range(self._num_ranks)) - self.exit_codes.keys():
             self.heard({"event": "ended", "rank": rank, "exit_code": -signal.SIGKILL})
@@ -270,25 +267,24 @@ class ForkedRanks:
 
     def log(self) -> str:
         """Return the reason why no rank was started, or else the last part of the forking process's standard error."""
-        return self._refusal or self._zygote.log()
+        return self._refusal or self._fork_server.log()
 
     def end(self, why: Ending) -> AttemptEnd:
         """End the ranks that are left, and return how the ranks ended.
 
-        The zygote (the process that forked the ranks) is ended, too, if it has not forked all ranks yet, or if it does
-        not notice that the ranks are gone.
+        The fork server is ended, too, if it has not forked all ranks yet, or if it does not notice that they are gone.
         """
         is_over = self.has_ended()
         self._is_ending = True
         if not (self.has_started or is_over):
-            self._zygote.close()  # otherwise, it would fork them later
+            self._fork_server.close()  # otherwise, it would fork them later
         self._stuck = end_all(self.attempt_id, grace_s=self._grace_s(why))
         deadline = time.monotonic() + (0.0 if self._stuck else _REAPING_S)
         while not self.has_ended() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         if not self.has_ended():
-            self._zygote.close()
-        self._zygote.forget(self)
+            self._fork_server.close()
+        self._fork_server.forget(self)
         logs = sorted((self._folder / "ranks").glob("*/stderr.log"))
         return AttemptEnd(
             deaths=self.deaths,

@@ -191,7 +191,7 @@ class TrainerReports:
         self._reader = reader
         self._environment = environment
         self._num_nodes = num_nodes
-        self._told_environments: list[tuple[int, Mapping[str, str]]] = []
+        self._environments: list[tuple[int, Mapping[str, str]]] = []
         self._foreign = ForeignShare()
         self._ends: dict[int, NodeEnd] = {}
         self.measurement: Measurement | None = None
@@ -227,7 +227,7 @@ class TrainerReports:
                 peak_bytes=tuple(most for _, most in sorted(self.progress.peak_bytes.items())),
                 foreign_cpu_share=self._foreign.share,
             ),
-            environment={**self._environment, **_of_all(self._told_environments)},
+            environment={**self._environment, **_of_all(self._environments)},
         )
         self.measurement = measurement if self.progress.tells_losses else replace(measurement, losses=())
 
@@ -270,24 +270,24 @@ class TrainerReports:
             if not isinstance(document, dict):
                 return
             if "environment" in document:
-                told = from_plain(_Told, {"environment": document["environment"]})
-                self._told_environments.append((line.node, told.environment))
+                reports = from_plain(_EnvironmentReport, {"environment": document["environment"]})
+                self._environments.append((line.node, reports.environment))
             if "step" in document and self._reader is None:
                 yield from_plain(ReportedStep, {name: document[name] for name in _FIELDS if name in document})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _EnvironmentReport:
     """The environment that a rank or a node of a trainer reports."""
 
     environment: dict[str, str]
 
 
-def _of_all(told: Sequence[tuple[int, Mapping[str, str]]]) -> dict[str, str]:
+def _of_all(reports: Sequence[tuple[int, Mapping[str, str]]]) -> dict[str, str]:
     """Return the environment facts of all nodes: the first node's first report wins; ``nodes`` lists several hosts."""
-    in_order = sorted(told, key=lambda one: one[0])
+    in_order = sorted(reports, key=lambda one: one[0])
     facts = dict(ChainMap(*(dict(environment) for _, environment in in_order)))
-    hosts = sorted({one["host"] for _, one in told if "host" in one})
+    hosts = sorted({one["host"] for _, one in reports if "host" in one})
     return facts | ({"nodes": ",".join(hosts)} if len(hosts) > 1 else {})
 
 

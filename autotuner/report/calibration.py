@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from autotuner.report.parts import PART_WORDS
 from autotuner.report.report import Cells, Code, Column, Moment, Quantity, Quiet, Report, Section, Table
 from autotuner.report.words import counted, quantity
-from autotuner.search.sampler.learnt_factors import LearntFactor, Lesson
+from autotuner.search.sampler.learnt_factors import LearntCalibration, LearntFactor
 
 _MEANING = (
     "Corrections that predictions and the next sweeps learnt from the trials of earlier sweeps. A factor is the time "
@@ -21,13 +21,13 @@ _ERRORS = (
 )
 
 
-def calibrations_report(lessons: Sequence[Lesson], server: str = "") -> Report:
+def calibrations_report(calibrations: Sequence[LearntCalibration], server: str = "") -> Report:
     """Return the report of calibrations: the factor between measured and predicted step times on each platform.
 
     A platform is an accelerator with its links and its software.
 
     Args:
-        lessons: The corrections that the stored trials of each platform give, in the order of the table.
+        calibrations: The corrections that the stored trials of each platform give, in the order of the table.
         server: URL for the option ``--server`` of the commands that the report shows; empty: no such option.
     """
     columns = (
@@ -44,19 +44,19 @@ def calibrations_report(lessons: Sequence[Lesson], server: str = "") -> Report:
     )
     table = Table(
         columns=columns,
-        rows=[tuple(_cells_of(one)) for one in lessons],
-        caption=f"{counted(len(lessons), 'platform')}, by accelerator, {_ERRORS}",
+        rows=[tuple(_cells_of(one)) for one in calibrations],
+        caption=f"{counted(len(calibrations), 'platform')}, by accelerator, {_ERRORS}",
         if_empty="No correction was learnt yet. Predictions are for typical hardware until a sweep has measured a "
         "trial:",
         name="Calibrations",
     )
     at = f" --server {server}" if server else ""
     first = f"autotuner sweep --model llama-demo --cluster local --seq-len 128 --global-batch-size 16 --trials 8{at}"
-    section = Section(blocks=(table,) if lessons else (table, Code(first)))
+    section = Section(blocks=(table,) if calibrations else (table, Code(first)))
     return Report(headline="Calibrations", facts=(_MEANING,), sections=(section,))
 
 
-def _cells_of(one: Lesson) -> Iterator[Cells]:
+def _cells_of(one: LearntCalibration) -> Iterator[Cells]:
     platform = one.platform
     yield platform.accelerator
     yield (platform.intra_node_link, platform.inter_node_link)

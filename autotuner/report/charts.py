@@ -238,7 +238,7 @@ class Interval:
     value: float
     low: float
     high: float
-    told: str = ""
+    end_text: str = ""
     """Text at the end of the row."""
     look: Look = "measured"
     is_quiet: bool = False
@@ -306,7 +306,7 @@ class Stack:
     """The total from another measurement, with its interval; None if there is none."""
     mark: float | None = None
     """A measured value, drawn as a line across the bar."""
-    told: str = ""
+    end_text: str = ""
     """Text at the end of the row."""
     is_strong: bool = False
 

@@ -138,12 +138,12 @@ def junit_xml(case: GateCase) -> str:
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "autotuner gate", **counts})
     group = {"classname": f"autotuner.gate.{_xml_text(case.group)}", "time": f"{case.elapsed_s:.3f}"}
     element = ElementTree.SubElement(suite, "testcase", {"name": _xml_text(case.report.headline), **group})
-    told = _xml_text("\n".join(_lines(case.report)))
+    text = _xml_text("\n".join(_lines(case.report)))
     if problem is not None:
         said = {"message": _xml_text(case.detail), "type": plain(case.outcome or "running")}
-        ElementTree.SubElement(element, problem, said).text = told
+        ElementTree.SubElement(element, problem, said).text = text
     else:
-        ElementTree.SubElement(element, "system-out").text = told
+        ElementTree.SubElement(element, "system-out").text = text
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
 

@@ -336,12 +336,12 @@ def _time(found: LayoutComparison) -> Section:
             name=one.letter,
             blocks=[Part(name=part.name, look=part.kind, value=part.seconds) for part in one.parts],
             is_predicted=source == "predicted",
-            told=format_seconds(one.step_s),
+            end_text=format_seconds(one.step_s),
             is_strong=one.letter == found.fastest,
         )
         for one in found.items
     ]
-    steps = ", ".join(f"{stack.name} {stack.told}" for stack in stacks)
+    steps = ", ".join(f"{stack.name} {stack.end_text}" for stack in stacks)
     table = Table(
         columns=(Column("part", is_number=False), *(Column(stack.name) for stack in stacks)),
         rows=[
@@ -392,7 +392,7 @@ def _shifts(found: LayoutComparison) -> Iterator[Section]:
                 value=level + seconds,
                 low=min(level, level + seconds),
                 high=max(level, level + seconds),
-                told=_signed(seconds),
+                end_text=_signed(seconds),
                 look="gain" if seconds < 0 else "loss",
                 is_quiet=abs(seconds) < _WORTH_SAYING * before,
             )
@@ -413,7 +413,7 @@ def _shifts(found: LayoutComparison) -> Iterator[Section]:
 
 
 def _end(letter: str, seconds: float, look: Look) -> Interval:
-    return Interval(name=letter, value=seconds, low=seconds, high=seconds, told=format_seconds(seconds), look=look)
+    return Interval(name=letter, value=seconds, low=seconds, high=seconds, end_text=format_seconds(seconds), look=look)
 
 
 def _signed(seconds: float) -> str:
@@ -436,7 +436,7 @@ def _memory(found: LayoutComparison, of: Sequence[Contender]) -> Iterator[Sectio
             name=LETTERS[place],
             blocks=memory_blocks(memory, shown),
             mark=measured[place],
-            told=free_in_words(limit_bytes - peaks[place]),
+            end_text=free_in_words(limit_bytes - peaks[place]),
             is_strong=peaks[place] == max(peaks),
         )
         for place, memory in enumerate(memories)

@@ -526,9 +526,9 @@ _ROW, _BELOW = 30, 30
 
 def _intervals(chart: Intervals, width: int) -> Markup:
     height, is_wide = _ROW * len(chart.rows) + _BELOW + 4, width > 400
-    told = max((len(row.told) for row in chart.rows), default=0)
+    longest = max((len(row.end_text) for row in chart.rows), default=0)
     left = min(LETTER * max(len(row.name) for row in chart.rows) + 16, 0.5 * width)
-    x = Scale(chart.x, left, width - 16 - LETTER * told)
+    x = Scale(chart.x, left, width - 16 - LETTER * longest)
 
     def parts() -> Iterator[Markup]:
         for at, label in x.ticks(6 if is_wide else 4):
@@ -547,7 +547,7 @@ def _intervals(chart: Intervals, width: int) -> Markup:
                 yield line(x(row.low), y, x(row.high), y, "m-line")
             if row.look not in ("gain", "loss"):
                 yield circle(x(row.value), y, 4, look)
-            yield text(width, y + 4, row.told, anchor="end")
+            yield text(width, y + 4, row.end_text, anchor="end")
 
     return picture(width, height, parts(), chart.says)
 
@@ -579,7 +579,7 @@ class _Stacks:
             high = 1.02 * min(max(most, *ends, 0.0), 1.5 * most)
         else:
             self.left = 14.0 + LETTER * max(len(row.name) for row in rows)
-            self.right = 8.0 if self.is_narrow else 30.0 + LETTER * max(len(row.told) for row in rows)
+            self.right = 8.0 if self.is_narrow else 30.0 + LETTER * max(len(row.end_text) for row in rows)
             self.thick, self.apart = (22.0, 40.0) if self.is_narrow or len(rows) > 4 else (26.0, 46.0)
             high = 1.06 * max(most, limit if self.shows_limit else 0.0)
         self.top = 22 if chart.is_joined else 26
@@ -614,7 +614,7 @@ class _Stacks:
         if not self.chart.is_joined:
             yield text(self.left - 10, middle, stack.name, "lane-label", "end")
         elif self.is_narrow:
-            yield text(0, y - 6, f"{stack.name} {stack.told}", strong)
+            yield text(0, y - 6, f"{stack.name} {stack.end_text}", strong)
         else:
             yield text(self.left - 12, middle, stack.name, strong, "end")
         ends = list(accumulate((block.value for block in stack.blocks), initial=0.0))
@@ -622,7 +622,7 @@ class _Stacks:
         for block, start, end in sorted(placed, key=lambda one: one[0].look in _HATCHED):  # idle parts may be widened
             if block.value > 0:
                 yield from self._block(stack, block, self.x(start), self.x(end), y)
-        yield from self._told(stack, y, middle, strong)
+        yield from self._row_end(stack, y, middle, strong)
 
     def _block(self, stack: Stack, block: Block, left: float, right: float, y: float) -> Iterator[Markup]:
         value = written(block.value, self.chart.unit)
@@ -641,7 +641,7 @@ class _Stacks:
                 look = "ink-text" if stack.is_predicted else _ON_LOOK.get(block.look, "on-backward")
                 yield text(left + 8, y + self.thick / 2 + 4, words, look)
 
-    def _told(self, stack: Stack, y: float, middle: float, strong: str) -> Iterator[Markup]:
+    def _row_end(self, stack: Stack, y: float, middle: float, strong: str) -> Iterator[Markup]:
         """Yield the mark of a measured value, the other total, and the text at the end of a row.
 
         The label of the mark never overlaps the text.
@@ -656,9 +656,9 @@ class _Stacks:
                 yield text(at, y + self.thick + 15, label, "strong halo", "end")
         if stack.whole is not None:
             yield from self._whole(stack.whole, y, is_predicted=stack.is_predicted)
-        if stack.told and not self.is_narrow:
+        if stack.end_text and not self.is_narrow:
             x = self.x(stack.total) + 10 if self.chart.is_joined else self.width - self.right + 12
-            yield text(x, middle, stack.told, f"halo {strong}".strip())
+            yield text(x, middle, stack.end_text, f"halo {strong}".strip())
 
     def _whole(self, whole: Spread, y: float, *, is_predicted: bool) -> Iterator[Markup]:
         """Yield another total with its interval: a band above a predicted bar, or a whisker below a measured one."""

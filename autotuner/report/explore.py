@@ -143,7 +143,7 @@ def _bars(shown: Mapping[str, Memory], limit_bytes: float) -> Stacks:
         Stack(
             name=name,
             blocks=memory_blocks(memory, MEMORY_PARTS),
-            told=free_in_words(limit_bytes - memory.total_bytes),
+            end_text=free_in_words(limit_bytes - memory.total_bytes),
             is_strong=memory.total_bytes == fullest,
         )
         for name, memory in shown.items()

@@ -332,8 +332,10 @@ def _predicted_figures(gate: PredictedGate, job: Job) -> Iterator[Figure]:
         yield Figure("predicted MFU of the baseline's layout", then)
     if gate.change is not None:
         change = gate.change
-        told = Quantity(value=change.change, unit="signed_share", low=change.low, high=change.high, source="predicted")
-        yield Figure("predicted change of the rate", told)
+        change_of_rate = Quantity(
+            value=change.change, unit="signed_share", low=change.low, high=change.high, source="predicted"
+        )
+        yield Figure("predicted change of the rate", change_of_rate)
     if gate.peak is not None:
         how = "counted in a dry run" if gate.peak.is_counted else "predicted"
         peak = Quantity(value=gate.peak.peak_bytes, unit="bytes", source="predicted")

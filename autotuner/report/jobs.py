@@ -160,7 +160,7 @@ def _course_bars(plan: PhasesPlan) -> Stacks:
     staying = zip(("staying", "staying, 2nd"), plan.statics, strict=False)
     shown += [(name, one) for name, one in staying if one != plan.best]
     rows = [_bar(name, course, is_first=course is plan.best) for name, course in shown]
-    totals = ", ".join(f"{row.name} {row.told}" for row in rows)
+    totals = ", ".join(f"{row.name} {row.end_text}" for row in rows)
     says = f"Sequences of layouts for all phases on one time axis: {totals}. Hatched: a switch between layouts."
     return Stacks(says=says, unit="long_duration", rows=rows, is_joined=True, wide=_WIDE)
 
@@ -171,8 +171,8 @@ def _bar(name: str, course: Course, *, is_first: bool) -> Stack:
         blocks.append(Part(name="switch", look="idle", value=choice.switch_s))
         look = _LOOKS[place % len(_LOOKS)]
         blocks.append(Part(name=f"{choice.phase}: {choice.label}", look=look, value=choice.expected_s))
-    told = number(course.total_s, "long_duration")
-    return Stack(name=name, blocks=blocks, is_predicted=True, told=told, is_strong=is_first)
+    end_text = number(course.total_s, "long_duration")
+    return Stack(name=name, blocks=blocks, is_predicted=True, end_text=end_text, is_strong=is_first)
 
 
 # ---------------------------------------------------------------- layers
@@ -258,5 +258,5 @@ def _layer_bar(gain: LayerGain, before: float, reached: float, *, is_measured: b
     is_gain = bool(gain.changes) and reached > before
     blocks += [Part(name="what it adds", look="gain", value=reached - before)] if is_gain else []
     return Stack(
-        name=str(gain.layer), blocks=blocks, is_predicted=not is_measured, told=signed(gain.gain) if is_gain else ""
+        name=str(gain.layer), blocks=blocks, is_predicted=not is_measured, end_text=signed(gain.gain) if is_gain else ""
     )

@@ -89,7 +89,7 @@ def _figures(block: Block) -> Sequence[Figure]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    shown = table.told
+    shown = table.written_columns
     by_ends = {at: has_wide_interval(cell for row in table.rows for cell in every(row[at])) for at, _ in shown}
     yield f"| {' | '.join(_plain(' '.join(with_group(one).split())) for _, one in shown)} |"
     yield f"| {' | '.join('--:' if one.is_number else '---' for _, one in shown)} |"

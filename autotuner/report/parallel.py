@@ -101,8 +101,8 @@ class _Column:
                 crossed = [y(code) for code in axis.codes]
                 gap = (_BOTTOM - _TOP - 2 * _INSET) / last  # lines must not reach the next choice
                 marks = [text(x - 9, y(at) + 4, word, "halo ink-text", "end") for at, word in enumerate(axis.words)]
-                told = {"data_words": "|".join(axis.words), "data_low": "0", "data_high": str(last)}
-                drawn = _axis(axis.name, axis.label, x, y, marks, told)
+                scale_data = {"data_words": "|".join(axis.words), "data_low": "0", "data_high": str(last)}
+                drawn = _axis(axis.name, axis.label, x, y, marks, scale_data)
                 return cls(x=x, crossed=crossed, spread=min(1.0, gap / (2.5 * _SPREAD)), drawn=drawn)
             case NumberAxis():
                 y = Scale(axis.axis, _BOTTOM, _TOP)
@@ -112,12 +112,12 @@ class _Column:
                     for mark in (line(x, y(at), x + 4, y(at), "tick"), text(x + 9, y(at) + 4, label, "halo"))
                 ]
                 unit, _ = divisor(axis.axis)
-                told = {"data_low": f"{axis.axis.low / unit:.6g}", "data_high": f"{axis.axis.high / unit:.6g}"}
-                drawn = _axis(axis.name, title_of(axis.axis), x, y, marks, told)
+                scale_data = {"data_low": f"{axis.axis.low / unit:.6g}", "data_high": f"{axis.axis.high / unit:.6g}"}
+                drawn = _axis(axis.name, title_of(axis.axis), x, y, marks, scale_data)
                 return cls(x=x, crossed=[y(value) for value in axis.values], spread=0.0, drawn=drawn)
 
 
-def _axis(name: str, label: str, x: float, y: Scale, marks: Sequence[Markup], told: dict[str, str]) -> Markup:
+def _axis(name: str, label: str, x: float, y: Scale, marks: Sequence[Markup], scale_data: dict[str, str]) -> Markup:
     first, *rest = wrap(label, _LETTERS, max_lines=2, placeholder=" …")
     return element(
         "g",
@@ -131,5 +131,5 @@ def _axis(name: str, label: str, x: float, y: Scale, marks: Sequence[Markup], to
         data_at=x,
         data_bottom=y.start,
         data_top=y.end,
-        **told,
+        **scale_data,
     )

@@ -244,9 +244,9 @@ def _candidates(plan: Plan, limit: int, *, has_limits: bool) -> Table:
 
 def _cells_of(one: Candidate, *, has_limits: bool) -> tuple[Cells, ...]:
     run = one.predicted
-    told = (one.is_on_front, "front"), (one.is_hypothetical, "hypothetical"), (not one.is_thorough, "thin space")
+    marks = (one.is_on_front, "front"), (one.is_hypothetical, "hypothetical"), (not one.is_thorough, "thin space")
     return (
-        (one.cluster, *(Chip(word) for holds, word in told if holds)),
+        (one.cluster, *(Chip(word) for holds, word in marks if holds)),
         one.layout,
         _spread(run.time_s, "days"),
         predicted(run.cost.median, "money"),

@@ -51,7 +51,7 @@ _MAIN = ("value", "robust_mfu", "mfu")
 _MINOR = ("price_per_million_tokens", "time_to_loss_s")
 """Columns that a phone and a narrow terminal leave out, unless the user chose them."""
 
-_TOLD = ("step_time_s", "probability_best")
+_SECONDARY = ("step_time_s", "probability_best")
 """Columns that a page leaves out by default, because it shows rates and marks ties."""
 
 _WITH_INTERVAL = ("robust_mfu", "predicted_robust_mfu", "mfu", "predicted_mfu", "step_time_s", "predicted_step_time_s")
@@ -305,11 +305,11 @@ class _Rows:
             yield self._head(one), lambda row, one=one: self._cell(one, row)  # type: ignore[misc]
         yield Column("choices", look="choices"), self._choices
         yield Column("layout", is_number=False, is_long=True), lambda row: (row.layout, *self._remarks(row))
-        told = [] if self._asked.are_columns_chosen else [COLUMNS[name] for name in _TOLD]
-        told = [one for one in told if _says_something(one, self._rows)]
+        secondary = [] if self._asked.are_columns_chosen else [COLUMNS[name] for name in _SECONDARY]
+        secondary = [one for one in secondary if _says_something(one, self._rows)]
         rest = [one for one in self._columns if one not in first]
-        for one in sorted((*rest, *told), key=lambda one: one.name == "trial" and bool(told)):
-            yield replace(self._head(one), is_long=one in told), lambda row, one=one: self._cell(one, row)  # type: ignore[misc]
+        for one in sorted((*rest, *secondary), key=lambda one: one.name == "trial" and bool(secondary)):
+            yield replace(self._head(one), is_long=one in secondary), lambda row, one=one: self._cell(one, row)  # type: ignore[misc]
             if one.name in self._drawn:
                 yield self._picture(one)
 

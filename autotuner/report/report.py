@@ -260,7 +260,7 @@ class Table:
     """Source of all numbers, which the caption names, so that the cells do not repeat it."""
 
     @property
-    def told(self) -> Sequence[tuple[int, Column]]:
+    def written_columns(self) -> Sequence[tuple[int, Column]]:
         """The columns that can be written as text, each with its index in the table.
 
         Columns of pictures and of buttons are left out.

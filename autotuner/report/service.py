@@ -104,8 +104,8 @@ def _cells_of(one: WebhookStanding) -> tuple[Cells, ...]:
 
 def webhook_created_report(created: WebhookCreated) -> Report:
     """Return the report of a new webhook with its secret, which is shown only here."""
-    told = f"{created.webhook.name} posts to {created.webhook.posts_to}; its secret, not shown again:"
-    return Report(headline=told, sections=(Section(blocks=(Code(created.secret),)),))
+    headline = f"{created.webhook.name} posts to {created.webhook.posts_to}; its secret, not shown again:"
+    return Report(headline=headline, sections=(Section(blocks=(Code(created.secret),)),))
 
 
 def webhook_removed_report(removed: WebhookStanding) -> Report:
@@ -126,8 +126,8 @@ def deliveries_report(found: Listed[Delivery]) -> Report:
 
 def delivery_report(pending: Delivery) -> Report:
     """Return a report that says that the delivery (the post of an outcome to a webhook) will be sent again."""
-    told = f"{pending.id} to {pending.webhook} is pending; a service or `autotuner worker` posts it"
-    return Report(headline=told, sections=())
+    headline = f"{pending.id} to {pending.webhook} is pending; a service or `autotuner worker` posts it"
+    return Report(headline=headline, sections=())
 
 
 def _deliveries(found: Listed[Delivery], state: DeliveryState | None, *, has_buttons: bool) -> Section:
@@ -177,12 +177,12 @@ def _send_again(one: Delivery) -> Button:
 
 
 def _cells_of_delivery(one: Delivery) -> tuple[Cells, ...]:
-    told = one.announcement
-    kind, _, subject = told.path.strip("/").partition("/")
+    announcement = one.announcement
+    kind, _, subject = announcement.path.strip("/").partition("/")
     due = one.next_attempt_at if one.attempts else None
     return (
-        (one.id, Moment(told.at)),
-        (Link(told.title, kind, subject, key=f"link-{one.id}"), Quiet(told.kind.value)),
+        (one.id, Moment(announcement.at)),
+        (Link(announcement.title, kind, subject, key=f"link-{one.id}"), Quiet(announcement.kind.value)),
         one.webhook,
         (State(one.state.value), Quiet(f"next {moment(due)}")) if due else State(one.state.value),
         Quantity(value=one.attempts, unit="count"),
@@ -250,8 +250,8 @@ def _limits(quota: Quota) -> Iterator[str]:
 
 def token_created_report(created: TokenCreated) -> Report:
     """Return the report of a new token with its secret text, which is shown only here."""
-    told = f"The token of {created.token.name} has the scope {created.token.scope.value}. It is not shown again:"
-    return Report(headline=told, sections=(Section(blocks=(Code(created.text),)),))
+    headline = f"The token of {created.token.name} has the scope {created.token.scope.value}. It is not shown again:"
+    return Report(headline=headline, sections=(Section(blocks=(Code(created.text),)),))
 
 
 def token_revoked_report(revoked: Token) -> Report:

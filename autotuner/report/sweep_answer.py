@@ -185,10 +185,10 @@ def _chances(found: Answer) -> Shares:
     """Return the chances to be the best: of the best layout, of the first two tied with it, and of all others."""
     ties = found.ties[:2]
     rest = max(0.0, 1 - found.probability_best - sum(tie.probability_best for tie in ties))
-    told = [f"rank 1 {100 * found.probability_best:.0f} %"]
-    told += [f"rank {tie.rank} {100 * tie.probability_best:.0f} %" for tie in ties]
+    chances = [f"rank 1 {100 * found.probability_best:.0f} %"]
+    chances += [f"rank {tie.rank} {100 * tie.probability_best:.0f} %" for tie in ties]
     return Shares(
-        says=f"Likely the best: {', '.join(told)}, any other {100 * rest:.0f} %",
+        says=f"Likely the best: {', '.join(chances)}, any other {100 * rest:.0f} %",
         parts=((found.probability_best, "best"), *((tie.probability_best, "tie") for tie in ties), (rest, "rest")),
     )
 
@@ -283,9 +283,9 @@ def _reasons(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
 
 
 def _parts(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
-    where, gain, told = "" if why.faulty_step_s is None else "on healthy links ", why.rival.gain, why.parts_gain
-    if told is not None and _is_another(told, gain) and (told * gain <= 0 or abs(told) < abs(gain) / 2):
-        found = f"the sum of the parts gives a gain of {signed(told)}, the whole step a gain of {signed(gain)}"
+    where, gain, of_parts = "" if why.faulty_step_s is None else "on healthy links ", why.rival.gain, why.parts_gain
+    if of_parts is not None and _is_another(of_parts, gain) and (of_parts * gain <= 0 or abs(of_parts) < abs(gain) / 2):
+        found = f"the sum of the parts gives a gain of {signed(of_parts)}, the whole step a gain of {signed(gain)}"
         yield f"the {why.parts_are} parts of their steps do not explain it: {found}"
         return
     is_predicted = why.parts_are == "predicted"
@@ -303,8 +303,8 @@ def _parts(why: Why, request: SweepRequest, than: str) -> Iterator[str]:
         yield f"{PART_WORDS[saved]} of {than}: {limit_in_words(limit, layout)}"
 
 
-def _is_another(told: float, gain: float) -> bool:
-    return abs(told - gain) >= _APART or (told < 0) != (gain < 0)
+def _is_another(of_parts: float, gain: float) -> bool:
+    return abs(of_parts - gain) >= _APART or (of_parts < 0) != (gain < 0)
 
 
 def _link(words: str, sweep_id: str, trial: int) -> Link:
@@ -391,8 +391,8 @@ def _notes(found: SweepFront) -> Iterator[str]:
     if any(one.is_knee for one in found.points):
         yield "the knee is the layout closest to the best value of every metric"
     yield "“of the front” is the share of the front's hypervolume that would be lost without the trial"
-    if found.num_untold:
-        yield f"{found.num_untold} ranked trials have no value of some metric"
+    if found.num_without_values:
+        yield f"{found.num_without_values} ranked trials have no value of some metric"
 
 
 def _behind(found: SweepFront) -> Iterator[str]:

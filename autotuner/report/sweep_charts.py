@@ -489,7 +489,7 @@ def effects(found: Sequence[PairEffect]) -> Intervals | None:
             value=one.median_gain or 0.0,
             low=one.least_gain or 0.0,
             high=one.greatest_gain or 0.0,
-            told=f"{one.num_faster} of {one.num_pairs}",
+            end_text=f"{one.num_faster} of {one.num_pairs}",
             look=_look(one),
         )
         for one in found
@@ -529,7 +529,7 @@ def importance(found: Choices, most: int = 8) -> Intervals | None:
             value=one.share,
             low=one.beyond_others,
             high=max(one.alone, one.beyond_others),
-            told=f"{100 * one.share:.0f} %",
+            end_text=f"{100 * one.share:.0f} %",
         )
         for one in found.importance[:most]
         if one.share > 0
@@ -581,11 +581,11 @@ def parallel(trials: Sequence[TrialPoint], found: Choices) -> tuple[Parallel | N
 
 
 def _dot(trial: TrialPoint, x: float, y: float, said: str = "", look: Look = "measured") -> Dot:
-    told = said or f"{100 * y:.1f} % MFU"
+    value = said or f"{100 * y:.1f} % MFU"
     return Dot(
         x=x,
         y=y,
-        said=f"{trial.name}, trial {trial.number}: {told}",
+        said=f"{trial.name}, trial {trial.number}: {value}",
         href=trial.href,
         key=trial.number,
         look=look,

@@ -40,15 +40,15 @@ def sweep_report(
     """
     source, rows = sweep.best_source, ranked_rows(sweep.request, trials)[:most]
     again = {} if sweep.findings else _run_again(trials, sweep.objective)
-    told = {**_under_way(trials, now), **again, **(said or {})}
+    remarks = {**_under_way(trials, now), **again, **(said or {})}
     sections = []
     if rows:
         found = ranking_report(sweep.request, rows, source)
         sections += [replace(one, title=found.headline) for one in found.sections]
     if sweep.findings and (section := compared(sweep.request, sweep.findings, (), source)):
         sections.append(section)
-    if others := [one for one in trials if not _is_shown(one) or one.id in told]:
-        sections.append(Section(title="Trials without a rank", blocks=(trials_table(others, told),)))
+    if others := [one for one in trials if not _is_shown(one) or one.id in remarks]:
+        sections.append(Section(title="Trials without a rank", blocks=(trials_table(others, remarks),)))
     if caveats := caveats_in_words(caveats_of_job(sweep.request.job)):
         sections.append(Section(title="About the predictions", blocks=(Lines(items=caveats, is_quiet=True),)))
     return Report(headline="; ".join(_headline(sweep, now)), sections=sections)

@@ -170,8 +170,8 @@ def beside(cells: Cells, *, by_ends: bool | None = None, scale: Scale | None = N
 
 
 def _table(table: Table) -> RenderableType:
-    columns = [replace(column, name=with_group(column)) for _, column in table.told]
-    cells = [[row[place] for place, _ in table.told] for row in table.rows]
+    columns = [replace(column, name=with_group(column)) for _, column in table.written_columns]
+    cells = [[row[place] for place, _ in table.written_columns] for row in table.rows]
     texts = list(zip(*(_texts(cells, place, one, table) for place, one in enumerate(columns)), strict=True))
     at = next((place for place, one in enumerate(cells[0]) if isinstance(every(one)[0], Layout)), None)
     if at is None:

@@ -110,8 +110,10 @@ def _how_divided(step: StepParts, source: Source, found: Measurement | None) -> 
 def _side(step: StepParts, name: str, whole: Spread, *, is_measured: bool) -> Stack:
     values = [(part.measured_s if is_measured else part.predicted_s) or 0.0 for part in step.parts]
     blocks = [Part(name=part_name(one), look=one.kind, value=s) for one, s in zip(step.parts, values, strict=True)]
-    told = format_seconds(sum(values))
-    return Stack(name=name, blocks=blocks, is_predicted=not is_measured, whole=whole, told=told, is_strong=is_measured)
+    end_text = format_seconds(sum(values))
+    return Stack(
+        name=name, blocks=blocks, is_predicted=not is_measured, whole=whole, end_text=end_text, is_strong=is_measured
+    )
 
 
 def _parts_table(step: StepParts, layout: Layout, source: Source) -> Table:
@@ -201,8 +203,8 @@ def overlap_sentence(predicted: float | None, measured: float | None) -> str:
     """
     if predicted is None:
         return ""
-    told = f"{percent(predicted)} predicted" + ("" if measured is None else f", {percent(measured)} measured")
-    return f"Gradients whose reduction starts before the last backward pass ends: {told}, by bytes."
+    shares = f"{percent(predicted)} predicted" + ("" if measured is None else f", {percent(measured)} measured")
+    return f"Gradients whose reduction starts before the last backward pass ends: {shares}, by bytes."
 
 
 # ------------------------------------------------------------------ memory
@@ -218,7 +220,7 @@ def memory_section(of: Ran) -> Section:
             name=name,
             blocks=memory_blocks(peak.predicted, shown),
             mark=peak.measured_bytes,
-            told=_free(limit_bytes - _peak_bytes(peak)),
+            end_text=_free(limit_bytes - _peak_bytes(peak)),
             is_strong=peak is fullest,
         )
         for name, peak in zip(names, stages, strict=True)

@@ -211,13 +211,13 @@ def predicted_verdict(gate: PredictedGate, job: Job) -> str:
     fits = f"{needed}, so it fits with a probability of {likely(peak.fit_probability)}"
     if change is None:
         return f"{candidate}: {fits}"
-    told = f"{candidate} is predicted to be {_predicted_change(change)}"
+    prediction = f"{candidate} is predicted to be {_predicted_change(change)}"
     match gate.outcome:
         case MfuGateOutcome.PASSED:
-            return f"{told}; {fits}"
+            return f"{prediction}; {fits}"
         case MfuGateOutcome.FAILED:
-            return f"{told}, more than the {100 * gate.tolerance:g} % that is tolerated"
-    return f"{told}, which is within the error of the prediction; measure it"
+            return f"{prediction}, more than the {100 * gate.tolerance:g} % that is tolerated"
+    return f"{prediction}, which is within the error of the prediction; measure it"
 
 
 def _predicted_change(change: PredictedChange) -> str:

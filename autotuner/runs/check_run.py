@@ -223,7 +223,7 @@ class _Watcher:
         self._what = what
         self._collectives = collectives
         self._job: EngineJob | None = None
-        self._num_groups_told = 0
+        self._num_groups_shown = 0
         self._has_met = False
         self._is_stopped = False
 
@@ -271,11 +271,11 @@ class _Watcher:
     def tell_collectives(self, *, are_complete: bool = False) -> None:
         """Add a line to the findings for each group of ranks, once all of the group's collectives are timed."""
         groups = [list(group) for _, group in groupby(self._collectives(), lambda p: (p.num_nodes, p.num_ranks))]
-        told = groups if are_complete else groups[:-1]
-        for group in told[self._num_groups_told :]:
+        shown = groups if are_complete else groups[:-1]
+        for group in shown[self._num_groups_shown :]:
             longest = max((p for p in group if p.kind == "all_reduce"), key=lambda p: p.num_bytes)
             self._found.say(collective_said(longest))
-        self._num_groups_told = len(told)
+        self._num_groups_shown = len(shown)
 
     def _waited_too_long(self) -> Stopped | None:
         job, longest_s = self._job, self._check.request.max_queued_s

@@ -13,7 +13,7 @@ from autotuner.core.job import Calibration, Job
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.calibration import calibrated_by_both
-from autotuner.search.sampler.learnt_factors import Learnt, Lesson
+from autotuner.search.sampler.learnt_factors import Learnt, LearntCalibration
 
 if TYPE_CHECKING:
     from autotuner.store.history import HistoryStore
@@ -96,7 +96,7 @@ class CalibrationCache:
             return informed(sweep, self._history)
         return replace(sweep, request=replace(request, job=self.calibrated(request.job, _trainer_of(sweep))))
 
-    def lessons(self, accelerator: str | None = None) -> Sequence[Lesson]:
+    def calibrations(self, accelerator: str | None = None) -> Sequence[LearntCalibration]:
         """Return, for each platform, the corrections that its stored trials give to predictions, and the accuracy.
 
         A platform is an accelerator with its links and its software. The newest comes first. ``accelerator`` limits the
@@ -105,7 +105,7 @@ class CalibrationCache:
         names = self._history.accelerators() if accelerator is None else [accelerator]
         with self._mutex:
             known = self._up_to_date()
-            return [lesson for name in names for lesson in self._learnt(known, name).lessons()]
+            return [one for name in names for one in self._learnt(known, name).calibrations()]
 
     def _up_to_date(self) -> _Known:
         newest_at = self._history.newest_at()

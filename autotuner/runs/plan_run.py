@@ -6,15 +6,15 @@ from autotuner.core.errors import Busy, NotFound
 from autotuner.core.run import Finish, RunState
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Work
 from autotuner.runs.lease import Hold
-from autotuner.search.asides import ComputeService
+from autotuner.search.compute import ComputeService
 from autotuner.search.planning.plan import PlanProgress, plan, plan_id_of
 from autotuner.search.planning.request import PlanRequest
 
 
-def plan_kind(asides: ComputeService) -> Kind:
+def plan_kind(compute: ComputeService) -> Kind:
     """Return the kind of run with which a worker computes plans, which compare clusters for a training run.
 
-    ``asides`` is the compute service that computes the parts of a plan in separate processes.
+    ``compute`` is the compute service that computes the parts of a plan in separate processes.
     """
 
     def begin(hold: Hold) -> Work:
@@ -26,7 +26,7 @@ def plan_kind(asides: ComputeService) -> Kind:
             if plan_id_of(request) != hold.run.id:  # the request comes from another release
                 raise NotFound("plan", hold.run.id)
             try:
-                return Finish(state=RunState.COMPLETE, detail="computed", result=plan(request, asides, hear))
+                return Finish(state=RunState.COMPLETE, detail="computed", result=plan(request, compute, hear))
             except Busy as busy:
                 return Later(at=hold.now() + busy.retry_after_s, detail=str(busy))
 

@@ -264,8 +264,8 @@ class SweepMachine:
         accelerator = self._request.job.cluster.accelerator
         if accelerator.peak_is_measured or accelerator.kind != "cpu":
             return accelerator.reference_flop_per_s
-        told = ((t.ran_measurement, t.ran) for _, t in sorted(self._trials.items()) if t.ran_measurement)
-        return next((measured.peak_flop_per_s / ran.world_size for measured, ran in told), None)
+        ended = ((t.ran_measurement, t.ran) for _, t in sorted(self._trials.items()) if t.ran_measurement)
+        return next((measured.peak_flop_per_s / ran.world_size for measured, ran in ended), None)
 
     @locked
     def tells_noise(self, number: int) -> bool:

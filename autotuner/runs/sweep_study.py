@@ -446,8 +446,8 @@ class SweepStudy:
             return {OUT_OF_MEMORY: trial.failure.kind == FailureKind.OOM}
         if trial.ran_measurement:
             counted, healthy = self._request.objective.counted(trial.ran_measurement), self._healthy(trial)
-            told = {} if healthy is None else {HEALTHY_VALUE: healthy}
-            return {STEP_TIME_S: counted.step_time_s, **told, **self._memory(trial.ran_measurement)}
+            healthy_value = {} if healthy is None else {HEALTHY_VALUE: healthy}
+            return {STEP_TIME_S: counted.step_time_s, **healthy_value, **self._memory(trial.ran_measurement)}
         measured = [step.step_time_s for step in trial.steps if step.is_measured]
         return {STEP_TIME_S: self._slowdown(trial) * statistics.median(measured)} if measured else {}
 

@@ -26,8 +26,8 @@ from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
-from autotuner.search.asides import ComputeService
 from autotuner.search.caveats import caveats
+from autotuner.search.compute import ComputeService
 from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, PredictedLayout, best_predicted
 from autotuner.search.space.elimination import MOST_REASONS, Sieved, eliminate, empty_space
 from autotuner.search.space.legal import SpaceTooLarge, legal_chunks
@@ -367,8 +367,8 @@ _KEPT = 64
 class Previews:
     """A cache of previews of sweeps. Helper processes compute the previews. Any thread may use the cache."""
 
-    def __init__(self, asides: ComputeService, kept: int = _KEPT) -> None:
-        self._asides = asides
+    def __init__(self, compute: ComputeService, kept: int = _KEPT) -> None:
+        self._compute = compute
         self._kept = kept
         self._found: OrderedDict[str, SweepPreview | InvalidInput] = OrderedDict()
         self._lock = threading.Lock()
@@ -387,7 +387,7 @@ class Previews:
         with self._lock:
             found = self._found.get(key)
         if found is None:
-            found = self._compute(request, with_remedies)
+            found = self._computed(request, with_remedies)
         with self._lock:
             self._found[key] = found
             self._found.move_to_end(key)
@@ -397,9 +397,9 @@ class Previews:
             raise found
         return found
 
-    def _compute(self, request: SweepRequest, with_remedies: bool) -> SweepPreview | InvalidInput:
+    def _computed(self, request: SweepRequest, with_remedies: bool) -> SweepPreview | InvalidInput:
         try:
-            return self._asides.search(preview, request, with_remedies=with_remedies)
+            return self._compute.search(preview, request, with_remedies=with_remedies)
         except InvalidInput as refusal:
             return refusal
 

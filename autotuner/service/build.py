@@ -46,7 +46,7 @@ from autotuner.runs.challenge import findings
 from autotuner.runs.clock import Clock, SystemClock
 from autotuner.runs.gate_run import ask_gate, baseline_of
 from autotuner.runs.retuning import Retuning
-from autotuner.search.asides import ComputeService, Inline
+from autotuner.search.compute import ComputeService, Inline
 from autotuner.search.planning.optimizer_study import starts_of, with_trials
 from autotuner.search.planning.request import PlanRequest
 from autotuner.search.preview import Previews, SweepPreview, require_layouts, require_modest
@@ -165,7 +165,7 @@ class App(Autotuner):
     @property
     def sweep_tables(self) -> SweepTables:
         """Return the cache of the tables of sweeps: their trials, and layouts that were predicted but not tried."""
-        return self._once("sweep tables", lambda: SweepTables(self.asides))
+        return self._once("sweep tables", lambda: SweepTables(self.compute))
 
     # ------------------------------------------------------------------ predictions
     def informed(self, sweep: Sweep) -> Sweep:
@@ -203,7 +203,7 @@ class App(Autotuner):
         if request.uses_history:
             trainer = None if request.trainer is None else request.trainer.name
             known = replace(request, job=self.calibrated(request.job, trainer))
-        found = self._once("previews", lambda: Previews(self.asides)).of(known, with_remedies=with_remedies)
+        found = self._once("previews", lambda: Previews(self.compute)).of(known, with_remedies=with_remedies)
         refused = self.refusal(request)
         return replace(found, refusal=None if refused is None else violation(refused))
 
@@ -318,7 +318,7 @@ class App(Autotuner):
     @property
     def plans(self) -> Plans:
         """Return the object that queues, reads and computes plans (comparisons of clusters) in this process."""
-        return self._once("plans", lambda: Plans(self.store.runs, self.asides, self.clock, self.settings.lease_s))
+        return self._once("plans", lambda: Plans(self.store.runs, self.compute, self.clock, self.settings.lease_s))
 
     # ------------------------------------------------------------------ what can be started
     def require_runnable(self, request: SweepRequest) -> None:
@@ -328,7 +328,7 @@ class App(Autotuner):
             InvalidInput: The search space has no layout that a trial can run. Or trials run on a smaller cluster than
                 the job, and none of the layouts can be imitated there. Or ``refusal`` returns a reason.
         """
-        self.asides.search(require_layouts, request)
+        self.compute.search(require_layouts, request)
         if (refusal := self.refusal(request)) is not None:
             raise refusal
 
@@ -392,7 +392,7 @@ class App(Autotuner):
         plans: Plans | None = self._made.get("plans")
         if plans is not None:
             plans.request_stop()
-        self.asides.close()
+        self.compute.close()
         if plans is not None:
             plans.close()
 
@@ -445,11 +445,11 @@ def _launcher(
     return Launchers({LOCAL: local, SIMULATED: SimulatedLauncher(), **engines}, devices)
 
 
-def _asides(settings: Settings) -> ComputeService:
-    if not settings.asides:
+def _compute(settings: Settings) -> ComputeService:
+    if not settings.compute_processes:
         return Inline()
     limits = Limits(seconds=settings.aside_s, memory_bytes=settings.aside_memory_bytes)
-    return ComputePool(settings.asides, limits)
+    return ComputePool(settings.compute_processes, limits)
 
 
 def build(
@@ -480,7 +480,7 @@ def build(
         engines=engines,
         engine_launchers=launchers,
         poster=Poster(read_networks(settings.webhook_allow, WEBHOOK_ALLOW)),
-        asides=_asides(settings),
+        compute=_compute(settings),
     )
     if names is None:
         _ = app.store

@@ -24,7 +24,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from autotuner.core.errors import AutotunerError, Busy, TooCostly
 from autotuner.core.units import format_bytes
-from autotuner.search.asides import ComputeLoad
+from autotuner.search.compute import ComputeLoad
 
 _CALLER: ContextVar[str] = ContextVar("caller of compute subprocesses", default="")
 

@@ -14,7 +14,7 @@ from autotuner.runs.clock import Clock
 from autotuner.runs.plan_run import plan_kind
 from autotuner.runs.tracing import carried
 from autotuner.runs.worker import Worker, new_owner
-from autotuner.search.asides import ComputeService
+from autotuner.search.compute import ComputeService
 from autotuner.search.planning.offers import offers
 from autotuner.search.planning.plan import PlanProgress, PlanRun, plan_id_of
 from autotuner.search.planning.request import PlanRequest
@@ -38,9 +38,9 @@ class Plans:
     process that answers this caller then computes the plan.
     """
 
-    def __init__(self, store: RunStore, asides: ComputeService, clock: Clock, lease_s: float) -> None:
+    def __init__(self, store: RunStore, compute: ComputeService, clock: Clock, lease_s: float) -> None:
         self._store = store
-        self._asides = asides
+        self._compute = compute
         self._clock = clock
         self._lease_s = lease_s
         self._shutdown = threading.Event()
@@ -128,7 +128,7 @@ class Plans:
     def _worker(self) -> Worker:
         return Worker(
             self._store,
-            {"plan": plan_kind(self._asides)},
+            {"plan": plan_kind(self._compute)},
             self._clock,
             owner=new_owner(),
             lease_s=self._lease_s,

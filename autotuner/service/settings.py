@@ -92,9 +92,9 @@ class Settings(BaseSettings):
         default=Path("var/trials"),
         description="Folder for the files of running trials, on a disk of this machine.",
     )
-    launch: Literal["zygote", "torchrun"] = Field(
-        default="zygote",
-        description="How ranks start: zygote forks them from a process that has imported torch; torchrun starts each "
+    launch: Literal["fork", "torchrun"] = Field(
+        default="fork",
+        description="How ranks start: fork forks them from a process that has imported torch; torchrun starts each "
         "one anew.",
     )
     trainers: Path | None = Field(
@@ -158,7 +158,7 @@ class Settings(BaseSettings):
         gt=0,
         description="Longest time until the answer to a request begins.",
     )
-    asides: int = Field(
+    compute_processes: int = Field(
         default=3,
         ge=0,
         description="Number of predictions that are computed at once, each in a subprocess of the service; 0: in the "

@@ -248,7 +248,7 @@ class Webhooks:
     def test(self, name: str) -> WebhookAnswer:
         """Post a test message to a webhook now, in a single attempt, and return the answer of its receiver."""
         webhook = self.store.get_webhook(name)
-        told = Announcement(
+        announcement = Announcement(
             id=f"test-{uuid4().hex[:10]}",
             at=self.clock.now(),
             kind=AnnouncementKind.WEBHOOK_TEST,
@@ -258,7 +258,7 @@ class Webhooks:
             subject_id=name,
             facts={"webhook": name},
         )
-        answer = self.post(webhook, told)
+        answer = self.post(webhook, announcement)
         assert answer is not None  # no stop can be requested here
         return answer
 

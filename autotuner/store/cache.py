@@ -99,15 +99,15 @@ class KeptTrials:
         """Return the ids of the cached trials that have changed; None if all trials must be read."""
         if not 0 <= version.num_trials - len(before.trials) < _MOST_READ_ALONE:
             return None
-        told = [e for e in self._store.events(sweep_id, after=before.version.last_event) if e.kind != STEP]
-        if not told or told[-1].sequence < version.last_event:
+        events = [e for e in self._store.events(sweep_id, after=before.version.last_event) if e.kind != STEP]
+        if not events or events[-1].sequence < version.last_event:
             return None if version.last_event > before.version.last_event else frozenset()
-        named = _named(told)
+        named = _named(events)
         return None if named is None or len(named) > _MOST_READ_ALONE else named & {t.id for t in before.trials}
 
 
-def _named(told: Sequence[Event]) -> frozenset[str] | None:
+def _named(events: Sequence[Event]) -> frozenset[str] | None:
     """Return the ids of the trials that the events name; None if one of the events may concern other trials."""
-    if any(event.kind not in _OF_ONE_TRIAL for event in told):
+    if any(event.kind not in _OF_ONE_TRIAL for event in events):
         return None
-    return frozenset(str(event.data["trial_id"]) for event in told)
+    return frozenset(str(event.data["trial_id"]) for event in events)

@@ -67,8 +67,8 @@ def forget_steps(connection: Connection, trial: Trial) -> None:
     The sweep already has a later event about the end of the attempt. Therefore no sequence number is used twice.
     """
     connection.execute(delete(steps).where(steps.c.trial_id == trial.id))
-    told = (events.c.run_id == trial.sweep_id) & (events.c.kind == STEP)
-    connection.execute(delete(events).where(told, events.c.data["trial_id"].as_string() == trial.id))
+    of_steps = (events.c.run_id == trial.sweep_id) & (events.c.kind == STEP)
+    connection.execute(delete(events).where(of_steps, events.c.data["trial_id"].as_string() == trial.id))
 
 
 def read_events(connection: Connection, sweep_id: str, after: int, limit: int) -> list[Event]:
@@ -76,9 +76,9 @@ def read_events(connection: Connection, sweep_id: str, after: int, limit: int) -
 
     An event about a step has all fields of the step's report.
     """
-    told = [Event(**row._mapping) for row in connection.execute(select_events(sweep_id, after, limit))]
-    reports = _reports(connection, [event.data for event in told if event.kind == STEP])
-    return [_whole(event, reports) if event.kind == STEP else event for event in told]
+    found = [Event(**row._mapping) for row in connection.execute(select_events(sweep_id, after, limit))]
+    reports = _reports(connection, [event.data for event in found if event.kind == STEP])
+    return [_whole(event, reports) if event.kind == STEP else event for event in found]
 
 
 def select_events(sweep_id: str, after: int, limit: int) -> AnySelect:
@@ -99,14 +99,16 @@ def _whole(event: Event, reports: Mapping[tuple[object, object], StepReport]) ->
     return event if report is None else replace(event, data={**event.data, **codec.to_plain(report)})
 
 
-def _reports(connection: Connection, told: Sequence[dict[str, Any]]) -> dict[tuple[object, object], StepReport]:
+def _reports(connection: Connection, named: Sequence[dict[str, Any]]) -> dict[tuple[object, object], StepReport]:
     """Return the step reports that the events name, by trial and step.
 
     Each trial's reports lie together in the table.
     """
-    if not told:
+    if not named:
         return {}
-    found = connection.execute(select_reports({facts["trial_id"] for facts in told}, [facts["step"] for facts in told]))
+    found = connection.execute(
+        select_reports({facts["trial_id"] for facts in named}, [facts["step"] for facts in named])
+    )
     return {(trial_id, step): report for trial_id, step, report in found}
 
 

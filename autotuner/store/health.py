@@ -217,8 +217,8 @@ def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Tro
 def _of_webhooks(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
     found: dict[str, Trouble] = {}
     columns = (runs.c.subject, runs.c.finished_at, runs.c.detail)
-    told: AnySelect = select_failed("delivery", since).with_only_columns(*columns)
-    for name, at, detail in connection.execute(told):
+    query: AnySelect = select_failed("delivery", since).with_only_columns(*columns)
+    for name, at, detail in connection.execute(query):
         known = found.get(
             name, Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject=name, name=name, detail="", at=0.0, count=0)
         )

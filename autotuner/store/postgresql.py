@@ -73,8 +73,12 @@ def _limits(answer_s: float | None) -> dict[str, str]:
     if answer_s is None:
         return {}
     soon_ms = int(800 * answer_s)
-    told = {"statement_timeout": soon_ms, "lock_timeout": soon_ms, "idle_in_transaction_session_timeout": 2 * soon_ms}
-    return {"options": " ".join(f"-c {name}={value}" for name, value in told.items())}
+    settings = {
+        "statement_timeout": soon_ms,
+        "lock_timeout": soon_ms,
+        "idle_in_transaction_session_timeout": 2 * soon_ms,
+    }
+    return {"options": " ".join(f"-c {name}={value}" for name, value in settings.items())}
 
 
 def _connecting(answer_s: float | None) -> Callable[[Dialect, ConnectionPoolEntry, Any, dict[str, Any]], Any]:

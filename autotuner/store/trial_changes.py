@@ -119,7 +119,7 @@ def wait(trial: Trial, reason: str | None, *, now: float) -> Trial:
     if reason is not None:
         since = now if trial.waiting is None else trial.waiting.since
         return replace(trial, state=TrialState.WAITING, waiting=Waiting(reason=reason, since=since))
-    if waiting := next((told for job in reversed(trial.jobs) if (told := _in_queue(job))), None):
+    if waiting := next((queued for job in reversed(trial.jobs) if (queued := _in_queue(job))), None):
         return replace(trial, state=TrialState.WAITING, waiting=waiting)
     return replace(trial, state=TrialState.RUNNING, started_at=_work_began_at(trial, now), waiting=None)
 

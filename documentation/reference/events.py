@@ -15,7 +15,7 @@ keeps idle connections open.
 
 def events_page() -> str:
     """Return the Markdown page of the kinds of events and announcements."""
-    told = [(f"`{kind.value}`", meaning) for kind, meaning in ANNOUNCEMENT_MEANINGS.items()]
+    rows = [(f"`{kind.value}`", meaning) for kind, meaning in ANNOUNCEMENT_MEANINGS.items()]
     return "\n".join(
         [
             head("Events", "The kinds of events that the service streams, and of outcomes that it announces."),
@@ -24,6 +24,6 @@ def events_page() -> str:
             table(("kind", "meaning"), [(f"`{kind}`", meaning) for kind, meaning in EVENT_KINDS.items()]),
             "## Announcements\n",
             "Webhooks post them, and the feeds `GET /api/v1/feed.json` and `GET /api/v1/feed.atom` list them.\n",
-            table(("kind", "meaning"), told),
+            table(("kind", "meaning"), rows),
         ]
     )

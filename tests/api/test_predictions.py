@@ -13,7 +13,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.requests import PredictionRequest
 from autotuner.core.sweep import SweepRequest
 from autotuner.door import Autotuner
-from autotuner.search.asides import Inline
+from autotuner.search.compute import Inline
 from autotuner.search.preview import Previews
 from tests.api.bodies import CPU, EIGHT
 from tests.api.service import StoreDriver

@@ -30,7 +30,7 @@ CHOSEN = f"/explore?model=llama-3-8b&cluster=h100:8&layout=fsdp2+tp2+pp2{_REST}"
 @pytest.fixture(scope="module")
 def empty_address() -> Iterator[str]:
     """One service for all: nothing here is stored."""
-    with serve(app_on(memory_store(), asides=0)) as empty_address:
+    with serve(app_on(memory_store(), compute_processes=0)) as empty_address:
         yield empty_address
 
 

@@ -72,11 +72,11 @@ def stop_member(scene: Scene) -> str:
     return f"SIGSTOP to {member.spec.name} for {seconds:.1f} s"
 
 
-def kill_zygote(scene: Scene) -> str:
+def kill_fork_server(scene: Scene) -> str:
     """SIGKILL to a process that forks ranks, which die with it."""
-    zygote = scene.chance.choice(scene.zygotes())
-    zygote.kill()
-    return f"SIGKILL to zygote {zygote.pid}"
+    fork_server = scene.chance.choice(scene.fork_servers())
+    fork_server.kill()
+    return f"SIGKILL to fork server {fork_server.pid}"
 
 
 def kill_rank(scene: Scene) -> str:
@@ -203,7 +203,7 @@ def _server(scene: Scene) -> PostgresqlServer:
 
 _TO_MEMBERS = (
     *(Fault(strike=strike) for strike in (kill_service, kill_worker, kill_all, end_member, stop_member)),
-    *(Fault(strike=strike, jobs=(RANKS,)) for strike in (kill_zygote, kill_rank)),
+    *(Fault(strike=strike, jobs=(RANKS,)) for strike in (kill_fork_server, kill_rank)),
     *(Fault(strike=strike) for strike in (jump_clock, fill_disk)),
     Fault(strike=fill_trials_disk, jobs=(RANKS,)),
     *(Fault(strike=strike) for strike in (second_service, start_too_early)),

@@ -61,13 +61,15 @@ class Scene:
         """Any of them; the one that holds the sweep as likely as not."""
         return self.chance.choice(self.members)
 
-    def zygotes(self) -> list[psutil.Process]:
+    def fork_servers(self) -> list[psutil.Process]:
         """Processes that fork ranks, of any member; waits until there is one."""
 
         def found() -> list[psutil.Process]:
-            return [process for process in marked(self.mark) if "autotuner.trials.process.zygote" in process.cmdline()]
+            return [
+                process for process in marked(self.mark) if "autotuner.trials.process.fork_server" in process.cmdline()
+            ]
 
-        processes: list[psutil.Process] = until("a zygote", found)
+        processes: list[psutil.Process] = until("a fork server", found)
         return processes
 
     def ranks(self) -> list[psutil.Process]:
@@ -75,7 +77,7 @@ class Scene:
         sweep_id = self.sweep_id.result()
 
         def found() -> list[psutil.Process]:
-            children = [child for zygote in self.zygotes() for child in zygote.children()]
+            children = [child for fork_server in self.fork_servers() for child in fork_server.children()]
             return [child for child in children if child.environ().get(ATTEMPT_ID, "").startswith(sweep_id)]
 
         processes: list[psutil.Process] = until("ranks", lambda: _unless_gone(found))

@@ -58,7 +58,7 @@ _PRINTABLE = string.punctuation.replace("?", "").replace("#", "")
 
 @functools.cache
 def _service() -> tuple[FastAPI, asyncio.AbstractEventLoop]:
-    api = create_app(app_on(memory_store(), asides=0, requests_per_minute=10**9, log_level="error"))
+    api = create_app(app_on(memory_store(), compute_processes=0, requests_per_minute=10**9, log_level="error"))
     loop = asyncio.new_event_loop()
     atexit.register(loop.close)
     return api, loop

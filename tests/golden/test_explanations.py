@@ -39,7 +39,7 @@ from autotuner.report.timelines import cost_in_words
 from autotuner.report.topologies import described_said
 from autotuner.report.trial_parts import overlap_sentence
 from autotuner.report.words import changes_in_words
-from autotuner.search.asides import Inline
+from autotuner.search.compute import Inline
 from autotuner.search.explain.bandwidth import bandwidth_curve
 from autotuner.search.explain.choosable import Choosable, what_if
 from autotuner.search.explain.communication import rank_groups

@@ -132,7 +132,7 @@ def test_trials_calibrate_predictions_as_recorded(golden: Golden, name: str) -> 
         "calibration": to_plain(replace(later.calibration, parts=(), correlations=())),
         "parts": [[one.part, few_digits(one.factor), few_digits(one.deviation)] for one in later.calibration.parts],
         "sums of correlations": [few_digits(one) for one in sums],
-        "lessons": [to_plain(replace(lesson, calibration=None)) for lesson in known.lessons()],
+        "calibrations": [to_plain(replace(one, calibration=None)) for one in known.calibrations()],
         "predicted": [[str(one.layout), *_known(predict_one(one.layout, later))] for one in found.trials[:6]],
         "estimates": [to_plain(one.estimate) for one in found.trials[::3] if one.estimate],
     }

@@ -24,7 +24,7 @@ from tests.oracle.refusals import witness
 from tests.oracle.tolerance import TOLERANCES, agrees
 from tests.oracle.training import Distance, Failed, Oracle
 from tests.patience import COMPILING_PATIENCE_S
-from tests.trials.zygote import Zygote
+from tests.trials.fork_server import ForkServer
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "compatibility.md"
 
@@ -57,7 +57,7 @@ def main() -> None:
     start_s = time.monotonic()
     forks = Forks()
     with tempfile.TemporaryDirectory() as folder:
-        oracle = Oracle(Zygote(forks, deadline_s=COMPILING_PATIENCE_S), Path(folder))
+        oracle = Oracle(ForkServer(forks, deadline_s=COMPILING_PATIENCE_S), Path(folder))
         options = _run(oracle, ((case.values[0].label, case) for case in one_by_one()))
         pairs = _run(oracle, ((str(number), case) for number, case in enumerate(covering_set(), start=1)))
         refused = {rule.name: witness(rule) for rule in TRIAL_RULES}

@@ -19,8 +19,8 @@ from autotuner.core.workload import Workload
 from tests.builders import cpu_layout
 from tests.oracle.covering import WORKLOAD, Case
 from tests.patience import COMPILING_PATIENCE_S
+from tests.trials.fork_server import ForkServer, Run
 from tests.trials.specs import trial_spec
-from tests.trials.zygote import Run, Zygote
 
 _EXCEPTION = re.compile(r"[\w.]*(Error|Unsupported): ")
 
@@ -68,8 +68,8 @@ class Oracle:
 
     num_steps = 2
 
-    def __init__(self, zygote: Zygote, folder: Path) -> None:
-        self._zygote = zygote
+    def __init__(self, fork_server: ForkServer, folder: Path) -> None:
+        self._fork_server = fork_server
         self._folder = folder
         self._references: dict[tuple[str, Workload, Layout], Training] = {}
         self._num_runs = 0
@@ -99,7 +99,7 @@ class Oracle:
 
     def _train(self, case: Case) -> Training | Failed:
         self._num_runs += 1
-        run = self._zygote.run(_spec(case), self._folder / str(self._num_runs), task="training")
+        run = self._fork_server.run(_spec(case), self._folder / str(self._num_runs), task="training")
         if any(run.exit_codes):
             return Failed(_last_words(run))
         return _read(run.saved())

@@ -39,6 +39,13 @@ def test_a_sweep_survives_kills_stops_and_locks_on_one_file(folder: Path) -> Non
 
 @pytest.mark.oracle  # a minute
 def test_a_sweep_survives_whatever_happens_to_postgresql_and_the_way_to_it(folder: Path) -> None:
-    kinds = ("kill_postgresql", "stop_postgresql", "cut_connections", "hold_connections", "kill_rank", "kill_zygote")
+    kinds = (
+        "kill_postgresql",
+        "stop_postgresql",
+        "cut_connections",
+        "hold_connections",
+        "kill_rank",
+        "kill_fork server",
+    )
     said = printed("postgresql", folder, "--faults", "6", *(f"--kind={kind}" for kind in kinds))
     assert "survived 6 of 6" in said

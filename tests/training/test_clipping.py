@@ -16,8 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotuner.training.clipping import Overlap, average, bucket_bound, clip, squared_norms
 from tests.training.clipping_ranks import MAX_NORM, NUM_LAYERS, NUM_STEPS, model, own_gradients
+from tests.trials.fork_server import ForkServer
 from tests.trials.joined import Noted
-from tests.trials.zygote import Zygote
 
 
 # ---------------------------------------------------------------- bound
@@ -51,10 +51,10 @@ def assert_close(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
 
 
 @pytest.fixture(scope="module")
-def found(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def found(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What both replicas found, by hook."""
     folder = tmp_path_factory.mktemp("replicas")
-    first, second = zygote.have_done("tests.training.clipping_ranks:train", folder, 2).saved()
+    first, second = fork_server.have_done("tests.training.clipping_ranks:train", folder, 2).saved()
     for name in first:
         for mine, theirs in zip(first[name]["steps"], second[name]["steps"], strict=True):
             assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True)), name

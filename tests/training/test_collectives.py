@@ -20,8 +20,8 @@ from autotuner.training.communicator import Communicator, TorchCommunicator, fut
 from autotuner.training.ring_and_tree import Branch, branches
 from autotuner.training.two_level import communicator_of, levels_of, new_group_of
 from autotuner.trials.process.task import TaskContext
+from tests.trials.fork_server import ForkServer
 from tests.trials.joined import Noted, joined
-from tests.trials.zygote import Zygote
 
 NUM_RANKS = 6
 _ALGORITHMS = (CollectiveAlgorithm.AUTO, CollectiveAlgorithm.RING, CollectiveAlgorithm.TREE)
@@ -117,17 +117,17 @@ TASKS = "tests.training.test_collectives"
 
 @pytest.mark.parametrize("case", [0, *(pytest.param(case, marks=pytest.mark.oracle) for case in range(1, len(CASES)))])
 def test_every_kind_sums_and_gathers_alike_however_ranks_lie_on_nodes(
-    case: int, zygote: Zygote, tmp_path: Path
+    case: int, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     (tmp_path / "case").write_text(str(case))
-    run = zygote.have_done(f"{TASKS}:agree", tmp_path, NUM_RANKS)
+    run = fork_server.have_done(f"{TASKS}:agree", tmp_path, NUM_RANKS)
     assert run.exit_codes == (0,) * NUM_RANKS, run.logs
 
 
 def test_a_collective_that_fails_in_the_background_raises_where_it_is_waited_for(
-    zygote: Zygote, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    run = zygote.have_done(f"{TASKS}:fail", tmp_path, 2)
+    run = fork_server.have_done(f"{TASKS}:fail", tmp_path, 2)
     assert run.exit_codes == (0, 0), run.logs
     assert json.loads((tmp_path / "0.json").read_text())
 

@@ -26,8 +26,8 @@ from autotuner.training.lossy_exchange import exchange as at_once
 from autotuner.training.momentum import Rows, random_offsets, striding_offsets
 from tests.training.lossy_ranks import DENSE, KEEPING, NUM_STEPS, REPLICATORS, SHAPES, gradients, small_model
 from tests.training.lossy_training import Training
+from tests.trials.fork_server import ForkServer
 from tests.trials.joined import Noted
-from tests.trials.zygote import Zygote
 
 
 # ---------------------------------------------------------------- averaging
@@ -63,19 +63,21 @@ def test_anchors_and_residuals_of_other_tensors_are_refused(alone: dist.ProcessG
 
 
 # ---------------------------------------------------------------- convergence
-def learnt(exchange: str, zygote: Zygote, folder: Path) -> Training:
+def learnt(exchange: str, fork_server: ForkServer, folder: Path) -> Training:
     folder.mkdir()
     (folder / "exchange").write_text(exchange)
-    run = zygote.have_done("tests.training.lossy_ranks:learns", folder, 4)
+    run = fork_server.have_done("tests.training.lossy_ranks:learns", folder, 4)
     assert set(run.exit_codes) == {0}, run.logs
     found: Training = torch.load(folder / "0.pt")
     return found
 
 
 @pytest.mark.oracle
-def test_a_sixteenth_of_the_exchange_gives_replicas_the_knowledge_of_others(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_sixteenth_of_the_exchange_gives_replicas_the_knowledge_of_others(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     names = ("full", "none", "demo 1/16", "random 1/16")
-    full, none, demo, random = (learnt(name, zygote, tmp_path / str(at)) for at, name in enumerate(names))
+    full, none, demo, random = (learnt(name, fork_server, tmp_path / str(at)) for at, name in enumerate(names))
     assert full["payload_bytes"] == 16 * random["payload_bytes"]
     assert demo["payload_bytes"] == pytest.approx(1.25 * random["payload_bytes"], rel=1e-3)  # a byte beside four
     assert none["payload_bytes"] == 0
@@ -87,13 +89,13 @@ def test_a_sixteenth_of_the_exchange_gives_replicas_the_knowledge_of_others(zygo
 TASKS = "tests.training.lossy_ranks"
 
 
-def done(zygote: Zygote, folder: Path, task: str) -> list[Any]:
-    return zygote.have_done(f"{TASKS}:{task}", folder, 2).saved()
+def done(fork_server: ForkServer, folder: Path, task: str) -> list[Any]:
+    return fork_server.have_done(f"{TASKS}:{task}", folder, 2).saved()
 
 
 @pytest.fixture(scope="module")
-def exchanged(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    return done(zygote, tmp_path_factory.mktemp("exchanges"), "exchanges")
+def exchanged(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return done(fork_server, tmp_path_factory.mktemp("exchanges"), "exchanges")
 
 
 def flat(tensors: list[Tensor]) -> Tensor:
@@ -152,15 +154,15 @@ def test_the_payload_is_counted_by_the_byte(name: str, payload_bytes: int, excha
 
 
 def test_a_replicator_goes_on_from_a_state_as_if_nothing_had_been(
-    exchanged: list[Any], zygote: Zygote, tmp_path: Path
+    exchanged: list[Any], fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    for of_rank in done(zygote, tmp_path, "goes_on"):
+    for of_rank in done(fork_server, tmp_path, "goes_on"):
         for name, last in of_rank.items():
             assert torch.equal(flat(last), flat(exchanged[0][name]["steps"][-1])), name
 
 
-def test_averaged_parameters_are_alike_behind_every_second_step_alone(zygote: Zygote, tmp_path: Path) -> None:
-    first, second = done(zygote, tmp_path, "averages")
+def test_averaged_parameters_are_alike_behind_every_second_step_alone(fork_server: ForkServer, tmp_path: Path) -> None:
+    first, second = done(fork_server, tmp_path, "averages")
     assert [(one["due"], one["payload"]) for one in first] == [(False, 0), (True, 4 * 714)] * 2
     for step, (own, other) in enumerate(zip(first, second, strict=True)):
         assert torch.equal(flat(own["parameters"]), flat(other["parameters"])) == (step % 2 == 1)
@@ -255,17 +257,17 @@ EVERY_CHUNK = sum(-(-value.numel() // 16) for value in small_model().parameters(
 
 
 @pytest.fixture(scope="module")
-def sharded(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    return trained(zygote, tmp_path_factory.mktemp("fsdp"), "fsdp")
+def sharded(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return trained(fork_server, tmp_path_factory.mktemp("fsdp"), "fsdp")
 
 
 @pytest.fixture(scope="module")
-def hooked(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    return trained(zygote, tmp_path_factory.mktemp("ddp"), "ddp")
+def hooked(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    return trained(fork_server, tmp_path_factory.mktemp("ddp"), "ddp")
 
 
-def trained(zygote: Zygote, folder: Path, task: str) -> list[Any]:
-    return zygote.have_done(f"tests.training.lossy_ranks:{task}", folder, NUM_RANKS).saved()
+def trained(fork_server: ForkServer, folder: Path, task: str) -> list[Any]:
+    return fork_server.have_done(f"tests.training.lossy_ranks:{task}", folder, NUM_RANKS).saved()
 
 
 def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:

@@ -30,7 +30,7 @@ from autotuner.training.pipelines.detector import (
 from autotuner.training.pipelines.pipeline import Timings
 from tests.patience import PATIENCE_S
 from tests.training.pipeline_ranks import SLOW_LINK_S, expected_step, heard
-from tests.trials.zygote import Zygote
+from tests.trials.fork_server import ForkServer
 
 # ---------------------------------------------------------------- change
 SHIFT_S = 0.010
@@ -127,10 +127,10 @@ def running(pid: int) -> bool:
     ("task", "word"), [pytest.param("fails", "this stage is broken", marks=pytest.mark.oracle), ("is_killed", "")]
 )
 def test_delegates_and_their_memory_are_gone_with_a_rank_that_fails_or_is_killed(
-    task: str, word: str, zygote: Zygote, tmp_path: Path
+    task: str, word: str, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     shared = set(Path("/dev/shm").iterdir())
-    run = zygote.have_done(f"{TASKS}:{task}", tmp_path, 3)
+    run = fork_server.have_done(f"{TASKS}:{task}", tmp_path, 3)
     assert 0 not in run.exit_codes
     assert word in run.logs[1]
     pids = [pid for rank in range(3) for pid in json.loads((tmp_path / f"{rank}.delegates").read_text())]
@@ -142,8 +142,8 @@ def test_delegates_and_their_memory_are_gone_with_a_rank_that_fails_or_is_killed
     assert {path.name for path in set(Path("/dev/shm").iterdir()) - shared if "slots" in path.name} == set()
 
 
-def test_a_rank_whose_delegate_is_killed_says_so(zygote: Zygote, tmp_path: Path) -> None:
-    run = zygote.have_done(f"{TASKS}:loses_a_delegate", tmp_path, 3)
+def test_a_rank_whose_delegate_is_killed_says_so(fork_server: ForkServer, tmp_path: Path) -> None:
+    run = fork_server.have_done(f"{TASKS}:loses_a_delegate", tmp_path, 3)
     assert run.exit_codes == (0, 0, 0), run.logs
     words = heard(tmp_path, 3)
     assert words[1] == "a delegate (helper process) for sends to pipeline rank 0 failed: its process ended"
@@ -307,8 +307,8 @@ SEEN_SLOW_S = 0.9 * SLOW_LINK_S
 """Clocks of two ranks are known to each other to within half a round trip, which a busy machine makes longer."""
 
 
-def done(zygote: Zygote, folder: Path, task: str, num_ranks: int) -> list[Any]:
-    run = zygote.have_done(f"{TASKS}:{task}", folder, num_ranks)
+def done(fork_server: ForkServer, folder: Path, task: str, num_ranks: int) -> list[Any]:
+    run = fork_server.have_done(f"{TASKS}:{task}", folder, num_ranks)
     assert set(run.exit_codes) == {0}, run.logs
     return heard(folder, num_ranks)
 
@@ -318,23 +318,25 @@ def done(zygote: Zygote, folder: Path, task: str, num_ranks: int) -> list[Any]:
     [("replans", 3, 3), ("turns_round", 2, 4), ("wraps", 2, 4), ("delegates", 3, 3), ("switches", 3, 3)],
 )
 def test_every_step_of_a_planned_pipeline_trains_as_one_process_does(
-    task: str, num_ranks: int, num_stages: int, zygote: Zygote, tmp_path: Path
+    task: str, num_ranks: int, num_stages: int, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     loss, norms = expected_step(num_stages)
-    for steps in zip(*done(zygote, tmp_path, task, num_ranks), strict=True):
+    for steps in zip(*done(fork_server, tmp_path, task, num_ranks), strict=True):
         assert sum(of_rank for of_rank, _ in steps) == pytest.approx(loss, rel=1e-5)
         found = {int(stage): norm for _, of_rank in steps for stage, norm in of_rank.items()}
         assert found == pytest.approx(norms, rel=1e-5)
 
 
-def test_transfers_tell_the_slow_link_from_the_others(zygote: Zygote, tmp_path: Path) -> None:
-    healthy, slow = zip(*done(zygote, tmp_path, "delays", 3), strict=True)
+def test_transfers_tell_the_slow_link_from_the_others(fork_server: ForkServer, tmp_path: Path) -> None:
+    healthy, slow = zip(*done(fork_server, tmp_path, "delays", 3), strict=True)
     quick = [one or 0.0 for one in (healthy[0]["1"], healthy[1]["0"], slow[2]["1"])]  # None: it was there before
     assert max(quick) < SEEN_SLOW_S <= min(slow[0]["1"], slow[1]["0"])
 
 
-def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(zygote: Zygote, tmp_path: Path) -> None:
-    done(zygote, tmp_path, "delegates", 3)
+def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    done(fork_server, tmp_path, "delegates", 3)
     more = [json.loads((tmp_path / f"{rank}.more").read_text()) for rank in range(3)]
     assert all(all(of_rank["gone"]) for of_rank in more)
     transfers = [of_rank["transfers"] for of_rank in more]
@@ -349,10 +351,10 @@ def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(
     ],
 )
 def test_delegates_bridge_a_link_that_dies_within_a_step_which_trains_all_the_same(
-    task: str, dead: list[Any], zygote: Zygote, tmp_path: Path
+    task: str, dead: list[Any], fork_server: ForkServer, tmp_path: Path
 ) -> None:
     loss, norms = expected_step(3)
-    for steps in zip(*done(zygote, tmp_path, task, 3), strict=True):
+    for steps in zip(*done(fork_server, tmp_path, task, 3), strict=True):
         assert sum(of_rank for of_rank, _ in steps) == pytest.approx(loss, rel=1e-5)
         found = {int(stage): norm for _, of_rank in steps for stage, norm in of_rank.items()}
         assert found == pytest.approx(norms, rel=1e-5)

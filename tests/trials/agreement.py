@@ -22,8 +22,8 @@ from autotuner.core.model import TransformerSpec
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from tests.builders import cpu_layout
+from tests.trials.fork_server import ForkServer
 from tests.trials.specs import THREE_STEPS, WORKLOAD, trial_spec
-from tests.trials.zygote import Zygote
 
 Case = tuple[TransformerSpec, Layout]
 
@@ -66,10 +66,10 @@ _BESIDE: dict[Case, Sequence[Case]] = {}
 
 
 class Trainer:
-    """Trains layouts on ranks that a zygote forks, and what they are compared with once."""
+    """Trains layouts on ranks that a fork server forks, and what they are compared with once."""
 
-    def __init__(self, zygote: Zygote, folder: Path) -> None:
-        self._zygote = zygote
+    def __init__(self, fork_server: ForkServer, folder: Path) -> None:
+        self._fork_server = fork_server
         self._folder = folder
         self._alone: dict[TrialSpec, Training] = {}
         self._trained: dict[TrialSpec, Training] = {}
@@ -110,7 +110,7 @@ class Trainer:
 
     def train(self, spec: TrialSpec) -> Training:
         """What all ranks of the layout compute together, in one run."""
-        return _training(self._zygote.run(spec, self._new_folder(), task="gradients").saved())
+        return _training(self._fork_server.run(spec, self._new_folder(), task="gradients").saved())
 
     def train_together(self, specs: Sequence[TrialSpec]) -> list[Training | None]:
         """Train layouts of as many ranks on the same ranks; those behind one that fails are left to runs of their own.
@@ -121,7 +121,7 @@ class Trainer:
         for number, spec in enumerate(specs):
             (folder / str(number)).mkdir(parents=True)
             (folder / str(number) / "spec.json").write_text(dumps(spec))
-        run = self._zygote.run(specs[0], folder, task="trainings")
+        run = self._fork_server.run(specs[0], folder, task="trainings")
         for number, spec in enumerate(specs):
             files = [folder / str(number) / f"{rank}.pt" for rank in range(len(run.exit_codes))]
             if all(file.exists() for file in files):

@@ -16,27 +16,27 @@ from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.launch.node_processes import NodeProcesses
 from tests.trials.agreement import Trainer
-from tests.trials.zygote import Once, Zygote
+from tests.trials.fork_server import ForkServer, Once
 
 torch.set_num_threads(1)  # as in a rank: models this small are slower on several, much slower on cores that are shared
 
 
-@pytest.fixture(params=["zygote", pytest.param("torchrun", marks=pytest.mark.oracle)])
+@pytest.fixture(params=["fork", pytest.param("torchrun", marks=pytest.mark.oracle)])
 def launcher(request: pytest.FixtureRequest, forks: Forks, tmp_path: Path) -> LocalLauncher:
     """A launcher with each way to start ranks; its files lie in ``tmp_path / "work"``."""
-    return LocalLauncher(tmp_path / "work", forks if request.param == "zygote" else NodeProcesses())
+    return LocalLauncher(tmp_path / "work", forks if request.param == "fork" else NodeProcesses())
 
 
 @pytest.fixture(scope="session")
-def trainer(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+def trainer(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """Compares layouts with a single process, which trains once per model and number format."""
-    return Trainer(zygote, tmp_path_factory.mktemp("trainings"))
+    return Trainer(fork_server, tmp_path_factory.mktemp("trainings"))
 
 
 @pytest.fixture(scope="module")
-def once(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Once:
+def once(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Once:
     folder, numbers = tmp_path_factory.mktemp("once"), count()
-    return cache(lambda spec: zygote.run(spec, folder / str(next(numbers))))
+    return cache(lambda spec: fork_server.run(spec, folder / str(next(numbers))))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Small tasks for ranks that a zygote forks."""
+"""Small tasks for ranks that a fork server forks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from autotuner.trials.benchmarks import gemm
 from autotuner.trials.benchmarks.pairs import PairSizes, link_points
 from autotuner.trials.dry_run.dry_run import dry_run
 from autotuner.trials.faults import LateCollectives, Links
-from autotuner.trials.process import zygote
+from autotuner.trials.process import fork_server
 from autotuner.trials.process.task import TaskContext
 from tests.builders import cpu_cluster
 from tests.patience import PATIENCE_S
@@ -85,15 +85,15 @@ def hire(context: TaskContext) -> int:
 
 
 def serve_a_dead_launcher(context: TaskContext) -> int:
-    """Be the zygote's program, whose launcher asked for a rank and died before torch was imported."""
+    """Be the fork server's program, whose launcher asked for a rank and died before torch was imported."""
     request = {"id": "a", "task": "tests.trials.rank_tasks:confess", "folder": str(context.folder / "asked")}
     reading, writing = os.pipe()
     line = json.dumps({**request, "num_ranks": 1, "environment": {ATTEMPT_ID: os.environ[ATTEMPT_ID]}}) + "\n"
     os.write(writing, line.encode())
     os.close(writing)
     os.dup2(reading, 0)
-    sys.argv = ["zygote", ATTEMPT_ID]
-    zygote.main()
+    sys.argv = ["fork", ATTEMPT_ID]
+    fork_server.main()
     return 0
 
 

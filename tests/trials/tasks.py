@@ -1,6 +1,6 @@
-"""What a forked rank of the tests' zygote can be asked to do.
+"""What a forked rank of the tests' fork server can be asked to do.
 
-The zygote imports this module once, and with it the libraries that only some trials need: a second of each rank.
+The fork server imports this module once, and with it the libraries that only some trials need: a second of each rank.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from autotuner.core.profile import Measurements, ProfileRequest
 from autotuner.launch.node_processes import free_port
 from autotuner.launch.this_machine import ask_torch
 from tests.patience import PATIENCE_S
-from tests.trials.zygote import Zygote
+from tests.trials.fork_server import ForkServer
 
 # ---------------------------------------------------------------- links
 KINDS = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"}
@@ -109,10 +109,10 @@ def test_a_rank_alone_measures_no_collectives() -> None:
 NO_HEALTH = {"ends": [0, 0], "delay_s": 0.0, "bytes_per_s": 1e12}
 
 
-def pairs(zygote: Zygote, folder: Path, num_nodes: int, **late: Any) -> dict[tuple[int, int], LinkPoint]:
+def pairs(fork_server: ForkServer, folder: Path, num_nodes: int, **late: Any) -> dict[tuple[int, int], LinkPoint]:
     """What all nodes say alike of a network with such a link."""
     (folder / "late").write_text(json.dumps(NO_HEALTH | late))
-    run = zygote.have_done("tests.trials.rank_tasks:measure_pairs", folder, num_nodes)
+    run = fork_server.have_done("tests.trials.rank_tasks:measure_pairs", folder, num_nodes)
     assert set(run.exit_codes) == {0}, run.logs
     (told,) = {(folder / f"{rank}.json").read_text() for rank in range(num_nodes)}
     return {point.ends: point for point in (from_plain(LinkPoint, one) for one in json.loads(told))}
@@ -120,9 +120,9 @@ def pairs(zygote: Zygote, folder: Path, num_nodes: int, **late: Any) -> dict[tup
 
 @pytest.mark.oracle  # three nodes, each pair by itself
 def test_a_link_that_delays_what_is_sent_is_late_by_as_much_and_the_others_are_not(
-    zygote: Zygote, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    points = pairs(zygote, tmp_path, 3, ends=[1, 2], delay_s=0.03)
+    points = pairs(fork_server, tmp_path, 3, ends=[1, 2], delay_s=0.03)
     assert set(points) == {(0, 1), (0, 2), (1, 2)}
     assert 0.03 <= points[1, 2].delay_s < 0.06
     assert max(points[0, 1].delay_s, points[0, 2].delay_s) < 0.03
@@ -133,12 +133,12 @@ def test_a_link_that_delays_what_is_sent_is_late_by_as_much_and_the_others_are_n
 
 
 @pytest.mark.oracle  # three nodes, each pair by itself
-def test_a_link_that_passes_little_is_narrow(zygote: Zygote, tmp_path: Path) -> None:
-    points = pairs(zygote, tmp_path, 3, ends=[0, 1], bytes_per_s=2e6)
+def test_a_link_that_passes_little_is_narrow(fork_server: ForkServer, tmp_path: Path) -> None:
+    points = pairs(fork_server, tmp_path, 3, ends=[0, 1], bytes_per_s=2e6)
     health = link_health_of(list(points.values()), bandwidth_bytes_per_s=1e9, source="measured")
     assert ({each.ends: each for each in health}[0, 1].bandwidth_bytes_per_s or 1e9) < 0.5e9
     assert points[0, 1].bandwidth_bytes_per_s == pytest.approx(2e6, rel=0.5)
 
 
-def test_a_rank_alone_has_no_link(zygote: Zygote, tmp_path: Path) -> None:
-    assert pairs(zygote, tmp_path, 1) == {}
+def test_a_rank_alone_has_no_link(fork_server: ForkServer, tmp_path: Path) -> None:
+    assert pairs(fork_server, tmp_path, 1) == {}

@@ -19,6 +19,7 @@ from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, TrialSet
 from tests.builders import cpu_layout, tiny_model
 from tests.oracle.tolerance import agrees
 from tests.oracle.training import Training, distance
+from tests.trials.fork_server import ForkServer
 from tests.trials.specs import (
     CONTEXT,
     PIPELINE,
@@ -31,7 +32,6 @@ from tests.trials.specs import (
     trial_spec,
     zero,
 )
-from tests.trials.zygote import Zygote
 
 FOUR_STEPS = TrialSettings(warmup_steps=0, measured_steps=4)
 """Two in each layout: the third is trained with moments that were saved, the fourth sees what it made of them."""
@@ -82,8 +82,8 @@ class Half:
 class Halves:
     """Trains a model in two layouts, one after the other."""
 
-    def __init__(self, zygote: Zygote, folder: Path) -> None:
-        self._zygote = zygote
+    def __init__(self, fork_server: ForkServer, folder: Path) -> None:
+        self._fork_server = fork_server
         self._folder = folder
 
     def left(self, spec: TrialSpec) -> Half:
@@ -99,12 +99,12 @@ class Halves:
 
     def refused(self, spec: TrialSpec, task: str) -> str:
         """What the ranks say that cannot do it."""
-        run = self._zygote.run(spec, self._folder / "refused", task=task)
+        run = self._fork_server.run(spec, self._folder / "refused", task=task)
         assert any(run.exit_codes)
         return "".join(run.logs)
 
     def _run(self, spec: TrialSpec, task: str, folder: Path) -> Half:
-        saved = self._zygote.run(spec, folder, task=task).saved()
+        saved = self._fork_server.run(spec, folder, task=task).saved()
         return Half(
             losses=tuple(saved[0]["losses"]),
             last={name: value for of_rank in saved for name, value in of_rank.get("last", {}).items()},
@@ -113,12 +113,12 @@ class Halves:
 
 
 @pytest.fixture
-def halves(zygote: Zygote, tmp_path: Path) -> Halves:
-    return Halves(zygote, tmp_path)
+def halves(fork_server: ForkServer, tmp_path: Path) -> Halves:
+    return Halves(fork_server, tmp_path)
 
 
-def uninterrupted(zygote: Zygote, folder: Path, spec: TrialSpec) -> Training:
-    saved = zygote.run(spec, folder, task="training").saved()
+def uninterrupted(fork_server: ForkServer, folder: Path, spec: TrialSpec) -> Training:
+    saved = fork_server.run(spec, folder, task="training").saved()
     first, last = (
         {name: value for of_rank in saved for name, value in of_rank[when].items()} for when in ("first", "last")
     )
@@ -137,10 +137,10 @@ def named(cases: Iterable[tuple[TransformerSpec, *tuple[Layout, ...]]], *, marks
     ("model", "before", "behind"), [*named([PIPE_TO_SHARDS]), *named(SWITCHES, marks=pytest.mark.oracle)]
 )
 def test_a_training_that_goes_on_in_another_layout_learns_as_if_nobody_had_switched(
-    model: TransformerSpec, before: Layout, behind: Layout, zygote: Zygote, halves: Halves, tmp_path: Path
+    model: TransformerSpec, before: Layout, behind: Layout, fork_server: ForkServer, halves: Halves, tmp_path: Path
 ) -> None:
     whole = cpu_layout(micro_batch_size=8, precision=before.precision)
-    expected = uninterrupted(zygote, tmp_path / "whole", of(model, whole))
+    expected = uninterrupted(fork_server, tmp_path / "whole", of(model, whole))
     first, second = halves.left(of(model, before)), halves.gone_on(of(model, behind))
     found = replace(expected, losses=(*first.losses, *second.losses), last=second.last)
     assert agrees(distance(found, expected), before.precision), distance(found, expected)
@@ -151,19 +151,21 @@ def test_a_training_that_goes_on_in_another_layout_learns_as_if_nobody_had_switc
     [*named([(TINY, zero(2, **BF16, micro_batch_size=4))]), *named(SAME, marks=pytest.mark.oracle)],
 )
 def test_a_training_that_goes_on_in_its_own_layout_has_the_same_bits(
-    model: TransformerSpec, layout: Layout, zygote: Zygote, halves: Halves, tmp_path: Path
+    model: TransformerSpec, layout: Layout, fork_server: ForkServer, halves: Halves, tmp_path: Path
 ) -> None:
-    expected = uninterrupted(zygote, tmp_path / "whole", of(model, layout))
+    expected = uninterrupted(fork_server, tmp_path / "whole", of(model, layout))
     first, second = halves.left(of(model, layout)), halves.gone_on(of(model, layout))
     assert (*first.losses, *second.losses) == expected.losses
     assert all(torch.equal(value, expected.last[name]) for name, value in second.last.items())
 
 
 @pytest.mark.oracle
-def test_a_checkpoint_has_twelve_bytes_per_parameter_and_four_with_sign_descent(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_checkpoint_has_twelve_bytes_per_parameter_and_four_with_sign_descent(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     signs = ddp(2, gradient_sync=GradientSync.DEMO, micro_batch_size=4)
     moments, none = (
-        Halves(zygote, tmp_path / layout.gradient_sync.label).left(of(TINY, layout)).transfers
+        Halves(fork_server, tmp_path / layout.gradient_sync.label).left(of(TINY, layout)).transfers
         for layout in (fsdp(2, micro_batch_size=4), signs)
     )
     assert sum(one["own_bytes"] for one in moments) == 12 * TINY.num_parameters

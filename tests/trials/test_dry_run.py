@@ -23,8 +23,8 @@ from autotuner.core.workload import Workload
 from autotuner.search.sampler.proxy import proxy_trial
 from autotuner.trials.dry_run.dry_run import Extrapolation, dry_run, run_rank
 from tests.builders import cpu_cluster, cpu_layout, llama_70b, tiny_model
+from tests.trials.fork_server import ForkServer
 from tests.trials.specs import CONTEXT, ONE_STEP, PIPELINE, SEQUENCE, ddp, fsdp, hsdp, trial_spec, zero
-from tests.trials.zygote import Zygote
 
 # ---------------------------------------------------------------- dry run
 
@@ -94,9 +94,9 @@ def alone(spec: TrialSpec) -> RankDryRun:
     return dry_run(DryRunRequest(spec=spec, ranks=(0,), exact=True)).fullest
 
 
-def peaks(spec: TrialSpec, zygote: Zygote, folder: Path) -> tuple[list[float], list[float]]:
+def peaks(spec: TrialSpec, fork_server: ForkServer, folder: Path) -> tuple[list[float], list[float]]:
     """Peaks of every rank: as found by a dry run, and as measured by a trial."""
-    measured = zygote.run(spec, folder).measurement.peak_bytes
+    measured = fork_server.run(spec, folder).measurement.peak_bytes
     answer = dry_run(DryRunRequest(spec=spec, ranks=tuple(range(spec.layout.world_size)), exact=True))
     return [rank.held.peak_bytes for rank in answer.ranks], list(measured)
 
@@ -107,16 +107,18 @@ def peaks(spec: TrialSpec, zygote: Zygote, folder: Path) -> tuple[list[float], l
     ids=lambda value: value.name if isinstance(value, TransformerSpec) else str(value),
 )
 def test_the_peak_is_that_of_the_real_trial_on_every_rank(
-    model: TransformerSpec, layout: Layout, zygote: Zygote, tmp_path: Path
+    model: TransformerSpec, layout: Layout, fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    found, measured = peaks(wide(layout, model), zygote, tmp_path)
+    found, measured = peaks(wide(layout, model), fork_server, tmp_path)
     assert found == pytest.approx(measured, rel=TOLERANCE)
 
 
 @pytest.mark.oracle
-def test_ranks_of_experts_hold_together_what_those_of_the_real_trial_hold(zygote: Zygote, tmp_path: Path) -> None:
+def test_ranks_of_experts_hold_together_what_those_of_the_real_trial_hold(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     layout = fsdp(2, expert_parallel_degree=2, micro_batch_size=2)
-    found, measured = peaks(wide(layout, SPARSE), zygote, tmp_path)
+    found, measured = peaks(wide(layout, SPARSE), fork_server, tmp_path)
     # which of them gets more tokens is for the router to choose, by values that a dry run does not have
     assert sum(found) == pytest.approx(sum(measured), rel=TOLERANCE)
 
@@ -225,11 +227,11 @@ def test_few_layers_and_micro_batches_tell_about_many(
     assert (short.layers_run, short.micro_batches_run) == (layers_run, micro_batches_run)
 
 
-def test_seventy_billion_parameters_take_no_memory(zygote: Zygote, tmp_path: Path) -> None:
+def test_seventy_billion_parameters_take_no_memory(fork_server: ForkServer, tmp_path: Path) -> None:
     """A run is forked, and what forks it must not hold gigabytes of other tests, as this process may."""
     layout = Layout(data_parallel_shard_degree=8, shard_level=ShardLevel.PARAMETERS)
     (tmp_path / "request.json").write_text(dumps(DryRunRequest(spec=full_size(layout), ranks=(0,))))
-    asked = zygote.have_done("tests.trials.rank_tasks:run_dry", tmp_path, 1)
+    asked = fork_server.have_done("tests.trials.rank_tasks:run_dry", tmp_path, 1)
     assert asked.exit_codes == (0,), asked.logs
     answer = loads(DryRun, (tmp_path / "answer.json").read_text())
     assert answer.fullest.held.peak_bytes > 140e9  # parameters, optimizer and gradients alone

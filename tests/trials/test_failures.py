@@ -29,8 +29,8 @@ from autotuner.runs.clock import SystemClock
 from autotuner.store.sql import memory_store
 from tests.builders import cpu_cluster, sweep_request, tiny_job
 from tests.fake_launcher import sweep_worker
+from tests.trials.fork_server import read_lines
 from tests.trials.launching import ENDLESS, SHORT, Watcher, disturb, left_over, ranks_of, spec, too_large
-from tests.trials.zygote import read_lines
 
 
 def died(launcher: LocalLauncher, trial: TrialSpec, watcher: Watcher | None = None) -> TrialFailure:
@@ -73,7 +73,7 @@ def test_a_rank_that_somebody_kills_says_nothing_of_the_trial_which_may_be_run_a
 
 @pytest.mark.parametrize(
     ("launcher", "limit_s"),
-    [("zygote", 4.0), pytest.param("torchrun", 12.0, marks=pytest.mark.oracle)],  # it imports torch first
+    [("fork", 4.0), pytest.param("torchrun", 12.0, marks=pytest.mark.oracle)],  # it imports torch first
     indirect=["launcher"],
 )
 def test_a_rank_that_hangs_ends_the_trial_at_its_time_limit(launcher: LocalLauncher, limit_s: float) -> None:
@@ -208,22 +208,22 @@ def test_a_work_directory_that_cannot_be_written_says_why_and_nothing_of_the_tri
     assert "file" in outcome.detail
 
 
-def test_a_zygote_that_is_killed_takes_its_trial_along_and_is_replaced_by_one_that_outlives_the_thread_that_starts_it(
+def test_a_killed_fork_server_ends_its_trial_and_the_next_one_outlives_the_thread_that_starts_it(
     tmp_path: Path, forks: Forks
 ) -> None:
     launcher = LocalLauncher(tmp_path, forks)
-    zygotes: list[int] = []
+    fork_servers: list[int] = []
 
-    def kill_zygote() -> None:
+    def kill_fork_server() -> None:
         os.kill(ranks_of("nursery")[0].ppid(), signal.SIGKILL)
 
-    outcome = launcher.run(spec("nursery", ENDLESS), Watcher(at_first_step=kill_zygote))
+    outcome = launcher.run(spec("nursery", ENDLESS), Watcher(at_first_step=kill_fork_server))
     assert outcome == Stopped(reason="infrastructure", detail="rank 0 was ended by SIGKILL")
     assert left_over("nursery") == []
-    watcher = Watcher(at_first_step=lambda: zygotes.append(ranks_of("next")[0].ppid()))
+    watcher = Watcher(at_first_step=lambda: fork_servers.append(ranks_of("next")[0].ppid()))
     with ThreadPoolExecutor(1) as thread:
         assert isinstance(thread.submit(launcher.run, spec("next"), watcher).result(), Measurement)
-    assert [forks.idle_zygote().pid] == zygotes
+    assert [forks.idle_fork_server().pid] == fork_servers
 
 
 def test_a_profiled_step_that_fails_leaves_the_measurement_and_says_why_there_is_no_breakdown(

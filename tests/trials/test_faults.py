@@ -49,8 +49,8 @@ from autotuner.trials.faults import GroupCut, LateCollectives, Links, pipeline_c
 from autotuner.trials.step.exchange import exchange_of
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.fake_launcher import sweep_worker
+from tests.trials.fork_server import ForkServer
 from tests.trials.launching import Watcher, failed, measured, spec
-from tests.trials.zygote import Zygote
 
 # ---------------------------------------------------------------- fault sweep
 SETTINGS = TrialSettings(
@@ -335,6 +335,8 @@ def test_a_ring_that_passes_by_the_link_is_not_late_but_an_exchange_between_all_
         all_to_all(torch.ones(8), [2] * 4, [2] * 4, group)
 
 
-def test_no_rank_waits_for_ever_while_gloo_gives_up_what_a_backward_pass_left(zygote: Zygote, tmp_path: Path) -> None:
-    run = zygote.have_done("tests.trials.rank_tasks:reduces_while_gloo_gives_up_an_object", tmp_path, 2)
+def test_no_rank_waits_for_ever_while_gloo_gives_up_what_a_backward_pass_left(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    run = fork_server.have_done("tests.trials.rank_tasks:reduces_while_gloo_gives_up_an_object", tmp_path, 2)
     assert run.exit_codes == (0, 0), run.logs

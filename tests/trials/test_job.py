@@ -39,11 +39,12 @@ from autotuner.launch.forks import Forks
 from autotuner.launch.local import LocalLauncher
 from autotuner.trials.job.attempt import EXIT_FAILED, EXIT_MEASURED, EXIT_REFUSED, admit, attempt
 from autotuner.trials.job.steered import powers
+from autotuner.trials.process.fork_server import fork_rank
 from autotuner.trials.process.task import TaskContext
-from autotuner.trials.process.zygote import fork_rank
 from autotuner.trials.rank import RankInfo, Reporter
 from tests.builders import cpu_cluster, cpu_layout, tiny_model
 from tests.patience import PATIENCE_S
+from tests.trials.fork_server import ForkServer, Once, Run
 from tests.trials.launching import Watcher, measured, spec
 from tests.trials.specs import (
     FIVE_STEPS,
@@ -57,7 +58,6 @@ from tests.trials.specs import (
     trial_spec,
     zero,
 )
-from tests.trials.zygote import Once, Run, Zygote
 
 # ---------------------------------------------------------------- admission
 LATENT = LatentAttention(query_rank=8, key_value_rank=8, rope_head_dim=8, value_head_dim=16)
@@ -170,9 +170,9 @@ def test_the_phases_follow_each_other_inside_the_step(once: Once) -> None:
     assert sum(parts_s) < fmean(step.step_time_s for step in run.steps if not step.is_warmup)
 
 
-def test_a_trial_without_warm_up_measures_every_step(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_trial_without_warm_up_measures_every_step(fork_server: ForkServer, tmp_path: Path) -> None:
     settings = replace(FIVE_STEPS, warmup_steps=0, max_warmup_steps=0, measured_steps=2, max_measured_steps=2)
-    run = zygote.run(trial_spec(settings=settings), tmp_path)
+    run = fork_server.run(trial_spec(settings=settings), tmp_path)
     assert run.measurement.num_steps == len(run.steps) == 2
     assert run.measurement.num_warmup_steps == 0
     assert run.measurement.peak_bytes[0] > 0
@@ -187,9 +187,9 @@ def test_ranks_agree_on_how_long_to_warm_up_and_to_measure(once: Once) -> None:
     assert [step.is_warmup for step in run.steps].index(False) == run.measurement.num_warmup_steps
 
 
-def test_the_process_grows_by_what_its_tensors_hold_at_least(zygote: Zygote, tmp_path: Path) -> None:
+def test_the_process_grows_by_what_its_tensors_hold_at_least(fork_server: ForkServer, tmp_path: Path) -> None:
     model = tiny_model(hidden_size=512, ffn_size=1024, num_heads=4, head_dim=128, num_layers=2)
-    result = zygote.run(trial_spec(model=model), tmp_path).measurement
+    result = fork_server.run(trial_spec(model=model), tmp_path).measurement
     assert len(result.reserved_bytes) == 1
     assert result.reserved_bytes[0] > 12 * model.num_parameters  # fp32 parameters and two moments never leave
 
@@ -202,28 +202,32 @@ def test_without_a_given_peak_the_cores_are_measured(once: Once) -> None:
     assert found.mfu == pytest.approx(found.model_flop_per_s / found.peak_flop_per_s)
 
 
-def test_ranks_hold_their_parameters_gradients_and_optimizer_state_at_least(zygote: Zygote, tmp_path: Path) -> None:
+def test_ranks_hold_their_parameters_gradients_and_optimizer_state_at_least(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     """Four fp32 values per parameter: itself, its gradient and two moments."""
     whole = 16 * tiny_model().num_parameters
-    assert peak(zygote, cpu_layout(micro_batch_size=1), tmp_path / "single") > whole
-    sharded = peak(zygote, fsdp(2, micro_batch_size=1), tmp_path / "fsdp")
+    assert peak(fork_server, cpu_layout(micro_batch_size=1), tmp_path / "single") > whole
+    sharded = peak(fork_server, fsdp(2, micro_batch_size=1), tmp_path / "fsdp")
     assert sharded > whole / 2
-    assert sharded < peak(zygote, replace(DDP, micro_batch_size=1), tmp_path / "ddp")
+    assert sharded < peak(fork_server, replace(DDP, micro_batch_size=1), tmp_path / "ddp")
 
 
-def test_full_recomputation_lowers_the_peak_by_most_of_the_layers_activations(zygote: Zygote, tmp_path: Path) -> None:
+def test_full_recomputation_lowers_the_peak_by_most_of_the_layers_activations(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     """A layer without recomputation keeps its norms, projections and feed-forward for the backward pass."""
     layout = cpu_layout(micro_batch_size=8)
-    kept = peak(zygote, layout, tmp_path / "none")
-    recomputed = peak(zygote, replace(layout, recompute=Recompute.FULL), tmp_path / "full")
+    kept = peak(fork_server, layout, tmp_path / "none")
+    recomputed = peak(fork_server, replace(layout, recompute=Recompute.FULL), tmp_path / "full")
     model = tiny_model()
     floats_per_token = 2 * model.hidden_size + 3 * model.ffn_size  # two norms, three halves of the feed-forward
     not_kept = (model.num_layers - 1) * 8 * 32 * floats_per_token * 4
     assert kept - recomputed > not_kept
 
 
-def peak(zygote: Zygote, layout: Layout, folder: Path) -> int:
-    return max(zygote.run(trial_spec(layout, settings=ONE_STEP), folder).measurement.peak_bytes)
+def peak(fork_server: ForkServer, layout: Layout, folder: Path) -> int:
+    return max(fork_server.run(trial_spec(layout, settings=ONE_STEP), folder).measurement.peak_bytes)
 
 
 def test_a_budget_that_suffices_changes_nothing(once: Once) -> None:
@@ -236,17 +240,17 @@ def test_a_budget_that_suffices_changes_nothing(once: Once) -> None:
     ids=str,
 )
 def test_a_loss_that_is_no_number_is_a_numerics_failure_on_every_rank(
-    layout: Layout, zygote: Zygote, tmp_path: Path
+    layout: Layout, fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    run = zygote.run(trial_spec(layout, settings=replace(FIVE_STEPS, learning_rate=1e30)), tmp_path)
+    run = fork_server.run(trial_spec(layout, settings=replace(FIVE_STEPS, learning_rate=1e30)), tmp_path)
     assert set(run.exit_codes) == {EXIT_FAILED}
     assert kinds(run) == {"numerics"}
     assert len(run.failures) == layout.world_size
     assert not any(line["type"] == "measurement" for line in run.lines)
 
 
-def test_a_rank_whose_peer_vanishes_reports_a_communication_failure(zygote: Zygote, tmp_path: Path) -> None:
-    run = zygote.run(trial_spec(DDP), tmp_path, task="deserter")
+def test_a_rank_whose_peer_vanishes_reports_a_communication_failure(fork_server: ForkServer, tmp_path: Path) -> None:
+    run = fork_server.run(trial_spec(DDP), tmp_path, task="deserter")
     assert run.exit_codes == (EXIT_FAILED, 0)
     assert kinds(run) == {"communication"}
     assert run.failures[0]["rank"] == 0
@@ -259,8 +263,10 @@ def test_a_rank_whose_peer_vanishes_reports_a_communication_failure(zygote: Zygo
         ({"precision": Precision.FP8}, "not in fp8; nearest legal value: "),
     ],
 )
-def test_a_refused_spec_names_value_and_rule(change: dict[str, Any], rule: str, zygote: Zygote, tmp_path: Path) -> None:
-    run = zygote.run(trial_spec(cpu_layout(**change)), tmp_path, world_size=1)
+def test_a_refused_spec_names_value_and_rule(
+    change: dict[str, Any], rule: str, fork_server: ForkServer, tmp_path: Path
+) -> None:
+    run = fork_server.run(trial_spec(cpu_layout(**change)), tmp_path, world_size=1)
     assert run.exit_codes == (EXIT_REFUSED,)
     assert [failure["kind"] for failure in run.failures] == ["crash"]
     assert rule in run.failures[0]["message"]
@@ -303,9 +309,9 @@ PRE: dict[str, Any] = {"gradient_clip": GradientClip.PRE}
 BUCKET: dict[str, Any] = {"gradient_clip": GradientClip.BUCKET}
 
 
-def share(layout: Layout, zygote: Zygote, folder: Path) -> float | None:
+def share(layout: Layout, fork_server: ForkServer, folder: Path) -> float | None:
     spec = trial_spec(layout, settings=replace(THREE_STEPS, max_gradient_norm=1.0))
-    return zygote.run(spec, folder).measurement.overlapped_share
+    return fork_server.run(spec, folder).measurement.overlapped_share
 
 
 OVERLAPS = (
@@ -333,17 +339,17 @@ MORE_OVERLAPS = (
     ids=str,
 )
 def test_buckets_are_reduced_under_the_backward_pass_unless_they_wait_for_the_last_gradient(
-    layout: Layout, least: float, most: float, zygote: Zygote, tmp_path: Path
+    layout: Layout, least: float, most: float, fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    found = share(layout, zygote, tmp_path)
+    found = share(layout, fork_server, tmp_path)
     assert found is not None
     assert least <= found <= most
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("layout", [fsdp(2, micro_batch_size=2), ddp(1, micro_batch_size=8)], ids=str)
-def test_reductions_without_a_hook_are_not_reported(layout: Layout, zygote: Zygote, tmp_path: Path) -> None:
-    assert share(layout, zygote, tmp_path) is None
+def test_reductions_without_a_hook_are_not_reported(layout: Layout, fork_server: ForkServer, tmp_path: Path) -> None:
+    assert share(layout, fork_server, tmp_path) is None
 
 
 # ---------------------------------------------------------------- steered
@@ -434,9 +440,9 @@ PLANNED: dict[str, Any] = {
 }
 
 
-def test_a_trial_plans_its_pipeline_from_the_passes_that_it_measured(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_trial_plans_its_pipeline_from_the_passes_that_it_measured(fork_server: ForkServer, tmp_path: Path) -> None:
     settings = replace(FIVE_STEPS, profiled_steps=1)
-    run = zygote.run(trial_spec(cpu_layout(**PLANNED, stage_rotation=1), settings=settings), tmp_path)
+    run = fork_server.run(trial_spec(cpu_layout(**PLANNED, stage_rotation=1), settings=settings), tmp_path)
     assert run.exit_codes == (0, 0), run.logs
     timeline = run.measurement.timeline
     assert timeline is not None
@@ -451,8 +457,8 @@ def test_a_trial_plans_its_pipeline_from_the_passes_that_it_measured(zygote: Zyg
 @pytest.mark.parametrize("num_delegates", [1, 4])
 @pytest.mark.oracle
 def test_a_trial_under_a_limit_of_memory_runs_no_further_ahead_than_it_allows(
-    num_delegates: int, zygote: Zygote, tmp_path: Path
+    num_delegates: int, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     settings = replace(FIVE_STEPS, memory_budget_bytes=400 * 2**20)
-    run = zygote.run(trial_spec(cpu_layout(**PLANNED, num_delegates=num_delegates), settings=settings), tmp_path)
+    run = fork_server.run(trial_spec(cpu_layout(**PLANNED, num_delegates=num_delegates), settings=settings), tmp_path)
     assert run.exit_codes == (0, 0), run.logs

@@ -23,9 +23,9 @@ from autotuner.launch.local import LocalLauncher
 from autotuner.launch.node_processes import NodeProcesses
 from tests.builders import cpu_layout, tiny_job
 from tests.patience import PATIENCE_S
+from tests.trials.fork_server import ForkServer, read_lines
 from tests.trials.launching import ENDLESS, Watcher, left_over, spec
 from tests.trials.specs import trial_spec
-from tests.trials.zygote import Zygote, read_lines
 
 # ---------------------------------------------------------------- local launcher
 
@@ -91,19 +91,19 @@ def test_torchrun_with_too_few_ranks_fails_and_the_reports_say_why(tmp_path: Pat
     assert "accelerators of the cluster, 1, but it is 2" in failures[0]["message"]
 
 
-def test_a_spec_that_is_no_spec_is_refused_with_the_field(zygote: Zygote, tmp_path: Path) -> None:
+def test_a_spec_that_is_no_spec_is_refused_with_the_field(fork_server: ForkServer, tmp_path: Path) -> None:
     document = json.loads(codec.dumps(trial_spec()))
     document["layout"]["tensor_degree"] = 2
     (tmp_path / "spec.json").write_text(json.dumps(document))
-    run = zygote.have_done("tests.trials.rank_tasks:run_alone", tmp_path, 1)
+    run = fork_server.have_done("tests.trials.rank_tasks:run_alone", tmp_path, 1)
     assert run.exit_codes == (2,)
     (failure,) = run.lines
     assert failure["kind"] == "crash"
     assert "layout.tensor_degree" in failure["message"]
 
 
-def test_the_machine_s_gemm_rate_is_one_line_of_json(zygote: Zygote, tmp_path: Path) -> None:
-    run = zygote.have_done("tests.trials.rank_tasks:measure_gemm", tmp_path, 1)
+def test_the_machine_s_gemm_rate_is_one_line_of_json(fork_server: ForkServer, tmp_path: Path) -> None:
+    run = fork_server.have_done("tests.trials.rank_tasks:measure_gemm", tmp_path, 1)
     rates = json.loads(run.logs[0])
     assert rates["num_cores"] == len(os.sched_getaffinity(0))
     assert min(rates["fp32_flop_per_s"], rates["bf16_flop_per_s"]) > 1e8  # slower than any core that runs torch

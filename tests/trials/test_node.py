@@ -78,7 +78,7 @@ def python(code: str) -> tuple[str, ...]:
 def test_a_commands_lines_come_out_between_its_start_and_its_end() -> None:
     lines, code = told(task(*python("print('one'); print('two')")))
     assert [line["type"] for line in lines if line["type"] != "cpu"] == [
-        *("node_started", "told", "printed", "printed", "node")
+        *("node_started", "trainer", "printed", "printed", "node")
     ]
     assert printed(lines) == ["one", "two"]
     assert (code, lines[-1]["exit_code"]) == (0, 0)
@@ -116,13 +116,13 @@ def test_a_command_gets_the_variables_that_its_operator_named_and_sees_nothing_o
 def test_steps_that_a_trainer_reports_come_out_as_they_are_reported() -> None:
     code = "import os; open(os.environ['AUTOTUNER_REPORT_DIR'] + '/rank-0.jsonl', 'w').write('{\"step\":0}\\n')"
     lines, _ = told(task(*python(code)))
-    (_, *reported) = [line["line"] for line in lines if line["type"] == "told"]
+    (_, *reported) = [line["line"] for line in lines if line["type"] == "trainer"]
     assert reported == ['{"step":0}']
 
 
 def test_the_node_reports_where_a_trainer_runs() -> None:
     lines, _ = told(task(*python("pass"), variables={"NCCL_ALGO": "Tree", "MY_TOKEN": "s"}))
-    (line,) = [line for line in lines if line["type"] == "told"]
+    (line,) = [line for line in lines if line["type"] == "trainer"]
     environment = json.loads(line["line"])["environment"]
     assert (environment["host"], environment["NCCL_ALGO"]) == (host_hash(), "Tree")
     assert "s" not in environment.values()

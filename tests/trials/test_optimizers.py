@@ -36,6 +36,7 @@ from autotuner.trials.step.data import Languages, batch
 from autotuner.trials.step.optimizer import ShardedOptimizer, local_optimizer
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Case, Trainer, for_each
+from tests.trials.fork_server import ForkServer
 from tests.trials.specs import (
     CONTEXT,
     FIVE_STEPS,
@@ -51,7 +52,6 @@ from tests.trials.specs import (
     trial_spec,
     zero,
 )
-from tests.trials.zygote import Zygote
 
 # ---------------------------------------------------------------- languages
 WORKLOAD = Workload(seq_len=32, global_batch_size=8)
@@ -239,17 +239,17 @@ class Seen:
     of_successor: dict[str, Tensor]
 
 
-def trained(zygote: Zygote, folder: Path, model: TransformerSpec, layout: Layout) -> list[Seen]:
-    run = zygote.run(trial_spec(layout, model=model, settings=FOUR_STEPS), folder, task="exchanges")
+def trained(fork_server: ForkServer, folder: Path, model: TransformerSpec, layout: Layout) -> list[Seen]:
+    run = fork_server.run(trial_spec(layout, model=model, settings=FOUR_STEPS), folder, task="exchanges")
     return [Seen(**of_rank) for of_rank in run.saved()]
 
 
 @for_each(CASES, oracle=MORE)
 def test_replicas_hold_the_same_bits_behind_each_exchange_and_go_on_from_a_saved_state_as_if_nothing_had_happened(
-    zygote: Zygote, tmp_path: Path, model: TransformerSpec, layout: Layout
+    fork_server: ForkServer, tmp_path: Path, model: TransformerSpec, layout: Layout
 ) -> None:
     """So do tensor ranks and stages that hold copies of one tensor: all that has one name is compared."""
-    ranks = trained(zygote, tmp_path, model, layout)
+    ranks = trained(fork_server, tmp_path, model, layout)
     for step in range(FOUR_STEPS.measured_steps):
         versions = {version for seen in ranks for version in versions_of(seen.behind[step])}
         names = {name for seen in ranks for name in seen.behind[step]}
@@ -266,27 +266,27 @@ def versions_of(parameters: dict[str, Tensor]) -> set[tuple[str, bytes]]:
     [(TINY, ddp(2, **DEMO, **BF16_PAYLOAD, micro_batch_size=2))], oracle=[case for case in MORE if case[0] is TINY]
 )
 def test_a_rank_contributes_as_many_bytes_as_the_formula_says(
-    zygote: Zygote, tmp_path: Path, model: TransformerSpec, layout: Layout
+    fork_server: ForkServer, tmp_path: Path, model: TransformerSpec, layout: Layout
 ) -> None:
-    for seen in trained(zygote, tmp_path, model, layout):
+    for seen in trained(fork_server, tmp_path, model, layout):
         steps = range(FOUR_STEPS.measured_steps)
         sent_bytes = mean_over_period(steps, seen.payload_bytes, steps_per_exchange(layout))
         # the last chunk of each tensor is filled up, and a norm of so small a model is one chunk
         assert sent_bytes == pytest.approx(payload_bytes(layout, seen.num_elements, 4), rel=0.05)
 
 
-def test_replicas_that_exchange_nothing_diverge(zygote: Zygote, tmp_path: Path) -> None:
+def test_replicas_that_exchange_nothing_diverge(fork_server: ForkServer, tmp_path: Path) -> None:
     """The other tests would pass where every replica saw the whole batch."""
     never = ddp(2, **{**DILOCO, "sync_period": 5}, micro_batch_size=2)
-    first, second = (versions_of(seen.behind[-1]) for seen in trained(zygote, tmp_path, TINY, never))
+    first, second = (versions_of(seen.behind[-1]) for seen in trained(fork_server, tmp_path, TINY, never))
     assert not first & second
 
 
 def test_a_trial_measures_and_profiles_until_it_has_seen_an_average_of_parameters(
-    zygote: Zygote, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
     layout = ddp(2, **{**DILOCO, "sync_period": 9}, micro_batch_size=4)
-    run = zygote.run(trial_spec(layout, settings=replace(THREE_STEPS, profiled_steps=1)), tmp_path)
+    run = fork_server.run(trial_spec(layout, settings=replace(THREE_STEPS, profiled_steps=1)), tmp_path)
     measured = run.measurement
     assert (measured.num_warmup_steps, measured.num_steps) == (1, 8)  # the ninth step averages
     assert measured.sync_payload_bytes == 4 * TINY.num_parameters / 9
@@ -296,7 +296,7 @@ def test_a_trial_measures_and_profiles_until_it_has_seen_an_average_of_parameter
 
 @pytest.mark.oracle
 def test_tokens_of_unequal_sequences_count_alike_beside_an_exchange_that_loses_nothing(
-    zygote: Zygote, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
     lengths = LengthDistribution(lengths=(5, 12, 20, 32), weights=(3.0, 2.0, 2.0, 1.0))
     workload = Workload(seq_len=32, global_batch_size=8, lengths=lengths)
@@ -304,7 +304,7 @@ def test_tokens_of_unequal_sequences_count_alike_beside_an_exchange_that_loses_n
     dealt = {"sequence_packing": True, "batch_balance": BatchBalance.SNAKE}
     layouts = [ddp(2, **changes, micro_batch_size=2) for changes in ({}, lossless, {**lossless, **dealt})]
     runs = [
-        zygote.run(trial_spec(layout, workload=workload, settings=THREE_STEPS), tmp_path / str(number))
+        fork_server.run(trial_spec(layout, workload=workload, settings=THREE_STEPS), tmp_path / str(number))
         for number, layout in enumerate(layouts)
     ]
     summed, *exchanged = ([step.loss for step in run.steps] for run in runs)
@@ -379,8 +379,8 @@ def test_gradients_below_the_norm_train_as_in_a_single_process(
 class Halves:
     """What a single process says of two replicas that see half of the batch each."""
 
-    def __init__(self, zygote: Zygote, folder: Path, model: TransformerSpec) -> None:
-        run = zygote.run(trial_spec(cpu_layout(micro_batch_size=8), model=model), folder, task="halves")
+    def __init__(self, fork_server: ForkServer, folder: Path, model: TransformerSpec) -> None:
+        run = fork_server.run(trial_spec(cpu_layout(micro_batch_size=8), model=model), folder, task="halves")
         self._own: list[dict[str, Tensor]] = run.saved()[0]
 
     def clipped_whole(self) -> dict[str, Tensor]:
@@ -409,13 +409,13 @@ def assert_close(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) ->
 
 
 @pytest.fixture(scope="module")
-def halves(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Halves:
-    return Halves(zygote, tmp_path_factory.mktemp("halves"), tiny_model())
+def halves(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Halves:
+    return Halves(fork_server, tmp_path_factory.mktemp("halves"), tiny_model())
 
 
 @pytest.fixture(scope="module")
-def tied_halves(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Halves:
-    return Halves(zygote, tmp_path_factory.mktemp("tied-halves"), TIED)
+def tied_halves(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Halves:
+    return Halves(fork_server, tmp_path_factory.mktemp("tied-halves"), TIED)
 
 
 @for_each(
@@ -465,9 +465,9 @@ def test_each_bucket_of_the_whole_model_is_clipped_to_its_part_of_the_norm(
     ],
 )
 def test_bounded_buckets_keep_the_whole_norm_and_equal_copies_on_all_ranks(
-    model: TransformerSpec, layout: Layout, zygote: Zygote, tmp_path: Path
+    model: TransformerSpec, layout: Layout, fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    saved = zygote.run(clipping(MAX_NORM, layout, model), tmp_path, task="training").saved()
+    saved = fork_server.run(clipping(MAX_NORM, layout, model), tmp_path, task="training").saved()
     # fp32 keeps 7 digits of the bound; gradients this far above it fill their buckets, tied copies up to half of two
     assert all(of_rank["norm"] <= MAX_NORM * (1 + 1e-6) for of_rank in saved)
     last: dict[str, Tensor] = {}

@@ -16,8 +16,8 @@ from autotuner.core.placement import Nodes
 from autotuner.core.trial import FailureKind
 from autotuner.trials.rank import NonFiniteLoss, RankInfo, Reporter, classify, headline
 from tests.builders import cpu_cluster, measurement, step_report
+from tests.trials.fork_server import read_lines
 from tests.trials.specs import trial_spec
-from tests.trials.zygote import read_lines
 
 # ---------------------------------------------------------------- failure
 CASES: tuple[tuple[BaseException, FailureKind], ...] = (

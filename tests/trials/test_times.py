@@ -32,8 +32,8 @@ from autotuner.trials.measurement.measure import MARK
 from autotuner.trials.measurement.recording import FORWARD, UNNAMED_WAIT, Event
 from autotuner.trials.measurement.step_timeline import RankRecording, RecordedStep, is_shown, step_timeline
 from tests.builders import breakdown, cpu_layout, present, tiny_model
+from tests.trials.fork_server import Once
 from tests.trials.specs import ONE_STEP, fsdp, trial_spec
-from tests.trials.zygote import Once
 
 # ---------------------------------------------------------------- breakdown
 COMPUTATION = {"forward_s", "backward_s", "optimizer_s", "other_s"}

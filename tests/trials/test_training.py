@@ -26,6 +26,7 @@ from autotuner.core.trial_spec import OptimizerName, OptimizerSettings
 from autotuner.core.workload import LengthDistribution
 from tests.builders import cpu_layout, tiny_model
 from tests.trials.agreement import TOLERANCES, Trainer, assert_alike, for_each
+from tests.trials.fork_server import ForkServer
 from tests.trials.specs import (
     CONTEXT,
     GPT_2,
@@ -42,7 +43,6 @@ from tests.trials.specs import (
     trial_spec,
     zero,
 )
-from tests.trials.zygote import Zygote
 
 FULL = {"recompute": Recompute.FULL}
 SELECTIVE = {"recompute": Recompute.SELECTIVE}
@@ -150,18 +150,18 @@ def test_replicas_train_as_one_process_does_with_any_optimizer(name: OptimizerNa
 
 
 @pytest.mark.oracle  # four trainings
-def test_each_level_of_sharding_lowers_the_peak(zygote: Zygote, tmp_path: Path) -> None:
+def test_each_level_of_sharding_lowers_the_peak(fork_server: ForkServer, tmp_path: Path) -> None:
     """On four ranks: two gain nothing by sharding gradients, for FSDP keeps its half of the parameters beside all."""
     levels = (ShardLevel.OPTIMIZER, ShardLevel.GRADIENTS, ShardLevel.PARAMETERS)
     layouts = (ddp(4), *(zero(4, shard_level=level) for level in levels))
-    peaks = [peak(zygote, layout, tmp_path / layout.shard_level.label) for layout in layouts]
+    peaks = [peak(fork_server, layout, tmp_path / layout.shard_level.label) for layout in layouts]
     assert peaks == sorted(peaks, reverse=True)
     moments_spared = 8 * LARGE.num_parameters * 3 // 4  # two of fp32, of which each rank keeps a quarter
     assert peaks[0] - peaks[1] > moments_spared
 
 
-def peak(zygote: Zygote, layout: Layout, folder: Path) -> int:
-    return max(zygote.run(trial_spec(layout, model=LARGE, settings=ONE_STEP), folder).measurement.peak_bytes)
+def peak(fork_server: ForkServer, layout: Layout, folder: Path) -> int:
+    return max(fork_server.run(trial_spec(layout, model=LARGE, settings=ONE_STEP), folder).measurement.peak_bytes)
 
 
 # ---------------------------------------------------------------- batches of unequal sequences, however they are dealt

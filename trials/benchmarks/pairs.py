@@ -75,9 +75,9 @@ def link_points(sizes: PairSizes, device: torch.device, rank_info: RankInfo) -> 
     """
     ends = _Ends(rank_info)
     mine = [point for _ in range(_PASSES) for point in _one_pass(sizes, device, ends)]
-    told: list[list[LinkPoint] | None] = [None] * rank_info.world_size
-    dist.all_gather_object(told, mine)
-    return tuple(_best(point for points in told for point in points or ()))
+    gathered: list[list[LinkPoint] | None] = [None] * rank_info.world_size
+    dist.all_gather_object(gathered, mine)
+    return tuple(_best(point for points in gathered for point in points or ()))
 
 
 class _Ends:

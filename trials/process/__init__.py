@@ -1,1 +1,1 @@
-"""Starts ranks: a zygote forks them, or torchrun starts them."""
+"""Starts ranks: a fork server forks them, or torchrun starts them."""

@@ -62,7 +62,7 @@ class Teller:
 
     Attributes:
         reports: File to which ranks append their reports if the trial trains the built-in transformer decoder.
-        told: Folder with the files to which ranks append their reports if the trial runs an operator's own trainer.
+        trainer_reports: Folder with the files to which ranks append their reports if a registered trainer runs.
         rank_logs: Folder into which torchrun writes the output of each rank.
         deaths: File in which torchrun lists the ranks that died.
     """
@@ -73,14 +73,14 @@ class Teller:
         self._offsets: dict[Path, int] = {}
         self._telling = threading.Lock()
         self.reports = folder / "reports.jsonl"
-        self.told = folder / "told"
+        self.trainer_reports = folder / "trainer"
         self.rank_logs = folder / "ranks"
         self.deaths = folder / "deaths.json"
         self._agent_lines: list[str] = []
 
     def make_folders(self) -> None:
         """Create the folders into which torchrun and the ranks write their output and reports."""
-        self.told.mkdir()
+        self.trainer_reports.mkdir()
         self.rank_logs.mkdir()
 
     def tell(self, value: NodeLine) -> None:
@@ -123,7 +123,7 @@ class Teller:
         """
         for line in self._new_lines(self.reports):
             self._write(PREFIX + line.encode() + b"\n")
-        for path in sorted(self.told.glob("rank-*.jsonl")):
+        for path in sorted(self.trainer_reports.glob("rank-*.jsonl")):
             for line in self._new_lines(path):
                 self._tell_of_trainer(line)
 
@@ -328,7 +328,7 @@ class _Node:
             **kept,
             **self._task.variables,
             _ATTEMPT_ID: self._task.job_name,
-            _REPORT_DIR: str(self._teller.told),
+            _REPORT_DIR: str(self._teller.trainer_reports),
             _SPEC: (self._folder / "spec.json").read_text(),
         }
 

@@ -89,7 +89,7 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
         "html": Html(request.scope.get("root_path", "")),
     }
     if has_bandwidth and part in (None, "bandwidth"):
-        curve = app.asides.ask(bandwidth_curve, layout, job)
+        curve = app.compute.ask(bandwidth_curve, layout, job)
         shown |= {"bandwidth": bandwidth_section(curve) if curve.ways else None}
     if part == "bandwidth":
         return page(request, "explore/_bandwidth.html", **shown)
@@ -97,7 +97,7 @@ def explore_page(request: Request, app: AppOf, part: _Part = None, zoom: _Zoom =
         shown["timeline"] = _timeline(app, layout, job, request, link, zoom)
     if part == "timeline":
         return page(request, "explore/_timeline.html", **shown)
-    answer = app.asides.ask(what_if, layout, job)
+    answer = app.compute.ask(what_if, layout, job)
     template = "explore/_explore.html" if part else "explore/explore.html"
     return page(request, template, **shown, **_around(app, link, job), **_answered(answer, job, asked, link))
 
@@ -111,10 +111,10 @@ def _timeline(app: App, layout: Layout, job: Job, request: Request, link: Permal
 
     section = None
     if job.cluster.link_health:
-        found = app.asides.ask(link_timelines, layout, job)
+        found = app.compute.ask(link_timelines, layout, job)
         section = link_timelines_section(found, window=window, wide=_BESIDE_PANEL, key="timeline")
     if section is None:
-        predicted = app.asides.ask(predicted_timeline, layout, job)
+        predicted = app.compute.ask(predicted_timeline, layout, job)
         section = timeline_section(predicted, None, window=window, wide=_BESIDE_PANEL)
     return Zoomed.of("timeline", section, window, address)
 
@@ -151,7 +151,7 @@ def _best(app: App, asked: Asked, job: Job) -> Layout:
     keeping = tuple(value for value in default_space(job).values("precision") or () if value not in changing)
     question = Question(job=job, axes={"precision": keeping}, limit=1)
     try:
-        found = app.asides.search(best_of_space, question)
+        found = app.compute.search(best_of_space, question)
     except (InvalidInput, TooCostly):
         return Layout()
     if found.items:

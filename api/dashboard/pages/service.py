@@ -67,7 +67,7 @@ def calibrations_page(request: Request, app: AppOf, part: _Part = None) -> Respo
 
     A platform is an accelerator with its links and its software.
     """
-    report = calibrations_report(app.calibration_cache.lessons(), service_of(request))
+    report = calibrations_report(app.calibration_cache.calibrations(), service_of(request))
     return report_page(request, report, part=part, every_s=10)
 
 

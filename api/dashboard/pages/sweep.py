@@ -227,7 +227,9 @@ def layers_page(request: Request, app: AppOf, sweep: SweepOf) -> Response:
     job = f"{whole.model.name} on {whole.cluster.name}"
     name, measured = sweep.request.name or sweep.id, measured_layers(sweep.request.objective, kept.trials)
     try:
-        predicted = kept.once("layers", lambda: app.asides.search(layer_report, sweep.request.job, sweep.request.space))
+        predicted = kept.once(
+            "layers", lambda: app.compute.search(layer_report, sweep.request.job, sweep.request.space)
+        )
         report = layers_report(SweepLayers(predicted=predicted, measured=measured), job, is_of_sweep=True)
     except InvalidInput as error:
         report = Report(

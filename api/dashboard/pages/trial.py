@@ -138,7 +138,7 @@ def _result(app: App, trial: Trial, sweep: Sweep) -> TrialResult:
     request = app.informed(sweep).request
     explanation = parts = None
     with suppress(InvalidInput):  # a rule that was added later forbids the layout
-        parts = app.asides.ask(trial_parts, trial, request)
+        parts = app.compute.ask(trial_parts, trial, request)
         explanation = explain(trial.layout, request.trial_job)
     return TrialResult(
         trial=trial,
@@ -185,7 +185,7 @@ def _timeline(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
         InvalidInput: A rule that was added after the trial forbids its layout.
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
-    found = app.asides.ask(trial_timelines, trial, request)
+    found = app.compute.ask(trial_timelines, trial, request)
     show, window, has_both = looked_at.show, looked_at.window, None not in (found.measured, found.predicted)
     section = timeline_section(found.predicted, found.measured, shown=show, window=window)
     choices = choices_of(show, lambda one: looked_at.to("timeline", show=one)) if has_both else ()
@@ -202,7 +202,7 @@ def _links(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed | None:
     if request.fault_trace is None and not request.runs_on.link_health:
         return None
     window = looked_at.links_window
-    section = link_timelines_section(app.asides.ask(trial_link_timelines, trial, request), window=window)
+    section = link_timelines_section(app.compute.ask(trial_link_timelines, trial, request), window=window)
     return Zoomed.of("links", section, window, lambda to: looked_at.to("links", near=to))
 
 
@@ -214,7 +214,7 @@ def _ranks(app: App, trial: Trial, looked_at: _LookedAt) -> Zoomed:
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     rank = min(looked_at.rank, trial.ran.world_size - 1)
-    groups = app.asides.ask(rank_groups, *what_ran(trial, request), rank)
+    groups = app.compute.ask(rank_groups, *what_ran(trial, request), rank)
     return Zoomed(part="ranks", section=ranks_section(groups, lambda other: looked_at.to("ranks", rank=other)))
 
 
@@ -225,7 +225,7 @@ def _bandwidth(app: App, trial: Trial) -> Section | None:
     """
     request = app.informed(app.store.get_sweep(trial.sweep_id)).request
     try:
-        curve = app.asides.ask(bandwidth_curve, trial.layout, request.job)
+        curve = app.compute.ask(bandwidth_curve, trial.layout, request.job)
     except InvalidInput:
         return None
     return bandwidth_section(curve, _WHOLE_PAGE) if curve.ways else None

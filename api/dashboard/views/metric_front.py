@@ -12,7 +12,7 @@ from markupsafe import Markup
 from autotuner.api.dashboard.views.address import Address
 from autotuner.api.dashboard.words import plain
 from autotuner.core.errors import InvalidInput
-from autotuner.core.objective import Metric, Objective, Weight, metrics_told, read_metrics, read_profile, require_told
+from autotuner.core.objective import Metric, Objective, Weight, known_metrics, read_metrics, read_profile, require_known
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.report.drawing import draw
@@ -91,7 +91,7 @@ def _asked(request: SweepRequest, address: Address) -> Objective:
     metrics = read_metrics(address.get("metrics"), "metrics") or request.objective.front
     profile = read_profile(address.get("profile"), "profile") or request.objective.profile
     asked = Objective(front=metrics, profile=profile)
-    require_told(asked, request.job.cluster, has_trace=request.fault_trace is not None)
+    require_known(asked, request.job.cluster, has_trace=request.fault_trace is not None)
     return asked
 
 
@@ -119,11 +119,11 @@ _PARTS = {"objective.profile": "weights of", "objective.front": "to compare by",
 
 
 def _choices(request: SweepRequest, metrics: Sequence[Metric], profile: Sequence[Weight]) -> tuple[MetricChoice, ...]:
-    told = metrics_told(request.job.cluster, has_trace=request.fault_trace is not None)
+    known = known_metrics(request.job.cluster, has_trace=request.fault_trace is not None)
     weights = {one.metric: one.weight for one in profile}
     return tuple(
         MetricChoice(metric=metric, is_chosen=metric in metrics, weights=_offered(metric, weights.get(metric)))
-        for metric in told
+        for metric in known
     )
 
 

@@ -17,7 +17,7 @@ from autotuner.api.dashboard.views.ranking import asked_of, taken_along
 from autotuner.core.access import Caller
 from autotuner.core.comparison import ChallengeFindings
 from autotuner.core.errors import Busy, InvalidInput, TooCostly
-from autotuner.core.objective import Metric, metrics_text, metrics_told
+from autotuner.core.objective import Metric, known_metrics, metrics_text
 from autotuner.core.sweep import Sweep
 from autotuner.core.sweep_requests import BudgetChange
 from autotuner.core.text import inputs_of, to_text
@@ -121,8 +121,8 @@ class SweepLook:
         """
         is_usual = not self.address.get("metrics") and not self.address.get("profile")  # only then
         found = self._kept.once(("metric front", self.root), self._front) if is_usual else self._front()
-        told = metrics_told(self.sweep.request.job.cluster, has_trace=self.sweep.request.fault_trace is not None)
-        usual = metrics_text(metric for metric in told if metric is not Metric.TOKENS_PER_S)  # MFU has the same order
+        known = known_metrics(self.sweep.request.job.cluster, has_trace=self.sweep.request.fault_trace is not None)
+        usual = metrics_text(metric for metric in known if metric is not Metric.TOKENS_PER_S)  # MFU has the same order
         return {
             "sweep": self.sweep,
             "metric_front": found,
@@ -262,7 +262,7 @@ class SweepLook:
             return Choices(num_ranked=0, explained=None, importance=(), effects=())
 
     def _mattered(self) -> SweepChoices:
-        return self.app.asides.ask(sweep_choices, self.sweep.request, self._trials)
+        return self.app.compute.ask(sweep_choices, self.sweep.request, self._trials)
 
     def _grid(self, down: str, across: str) -> Grid:
         """Return the grid of the two given options; a missing option is replaced by the most important one."""

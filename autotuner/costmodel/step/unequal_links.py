@@ -213,12 +213,12 @@ def link_times(x: LayoutColumns, job: Job, passes: ModelWork[Passes]) -> LinkTim
     table = _Table(x=x, job=job, passes=passes, rows=rows, hops=hops, healthy=healthy)
     for group in _groups(x, rows, np.flatnonzero(planned[rows]), x.pipeline_parallel_degree):
         table.plan(group, times)
-    for group in _groups(x, rows, np.flatnonzero(~planned[rows] & table.differs()), *_told_apart(x, job)):
+    for group in _groups(x, rows, np.flatnonzero(~planned[rows] & table.differs()), *_simulation_columns(x, job)):
         times.added_s[rows[group]] = table.added_s(group)
     return times
 
 
-def _told_apart(x: LayoutColumns, job: Job) -> Sequence[npt.NDArray[np.integer]]:
+def _simulation_columns(x: LayoutColumns, job: Job) -> Sequence[npt.NDArray[np.integer]]:
     """Return the columns that determine a simulation: schedule, ranks, stages, delegates and micro-batches."""
     delegates = x.num_delegates * (x.p2p_transport > 0)
     simulated = _simulated(x, num_micro_batches(x, job))
@@ -246,7 +246,7 @@ def _groups(x: LayoutColumns, rows: Integers, index: Integers, *columns: npt.NDA
         yield from (group[start : start + size] for start in range(0, len(group), size))
 
 
-def _told_once(
+def _simulated_once(
     name: PipelineSchedule, p: int, v: int, m: int, passes: StagePasses, hops: Hops
 ) -> tuple[Floats, Floats]:
     """Return the result of ``simulated_s`` for each row, computed once for equal rows."""
@@ -281,7 +281,7 @@ class _Table:
         rows = self.rows[group]
         name, p, v, m = self._run_of(int(rows[0]))
         passes, hops, healthy = self._stages(group, p, v, name)
-        both_s, further_s = _told_once(name, p, v, m, beside(passes, passes), beside(hops, healthy))
+        both_s, further_s = _simulated_once(name, p, v, m, beside(passes, passes), beside(hops, healthy))
         further = num_micro_batches(self.x.take(rows), self.job) - simulated_numbers(p, v, m)[-1]
         half = len(rows)
         return (both_s[:half] - both_s[half:]) + further * (further_s[:half] - further_s[half:])

@@ -482,8 +482,8 @@ def _every(reading: Reading, layers: int | None) -> int:
     if layers is None or num_layers >= layers:
         return 1
     every = min(range(1, layers + 1), key=lambda n: (abs(-(-layers // n) - num_layers), n))
-    told = f"the first {num_layers} of {layers} layers are read as {-(-layers // every)} layers, one in {every}"
-    reading.changed("recompute_method", told)
+    change = f"the first {num_layers} of {layers} layers are read as {-(-layers // every)} layers, one in {every}"
+    reading.changed("recompute_method", change)
     return every
 
 

@@ -350,14 +350,14 @@ def _dense_layers(reading: Reading, num_layers: int) -> tuple[int, int]:
     second = pattern.index(1, leading + 1) if pattern.count(1) > 1 else leading + 1
     for interval in (1, second - leading):
         dense = 0 if leading == interval - 1 else leading  # with the interval, the other layers are dense anyway
-        told = MixtureOfExperts(
+        experts = MixtureOfExperts(
             num_experts=1,
             experts_per_token=1,
             expert_ffn_size=1,
             num_dense_layers=dense,
             sparse_layer_interval=interval,
         )
-        if all(told.is_sparse(layer) == bool(kind) for layer, kind in enumerate(pattern)):
+        if all(experts.is_sparse(layer) == bool(kind) for layer, kind in enumerate(pattern)):
             return dense, interval
     reading.changed("moe_layer_freq", f"{pattern.count(0)} dense layers are read as the first layers of the model")
     return pattern.count(0), 1

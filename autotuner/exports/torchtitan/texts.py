@@ -134,10 +134,12 @@ class Settings(Reading):
         """
         values, asked = self.settings.values, self.settings.asked
         rest = [name for name in values if name not in asked]
-        told = {_section(name) for name in rest} - {_section(name) for name in values if name in asked} - set(sections)
-        if others := sorted(told & _OTHER_SECTIONS):
+        unread = (
+            {_section(name) for name in rest} - {_section(name) for name in values if name in asked} - set(sections)
+        )
+        if others := sorted(unread & _OTHER_SECTIONS):
             super(Settings, self).add(NoteKind.IGNORED, ", ".join(others), _SAYS_NOTHING)
-        for section in sorted(told - _OTHER_SECTIONS):
+        for section in sorted(unread - _OTHER_SECTIONS):
             super(Settings, self).add(NoteKind.UNKNOWN, section, "is not a known section of torchtitan")
         for name in rest:
             if _section(name) in sections and _OTHER_SETTINGS.fullmatch(name):
@@ -217,13 +219,13 @@ def _named_as_now(
 
     If both names occur, the present one counts.
     """
-    told = Notes(notes)
+    more_notes = Notes(notes)
     values = {name: value for name, value in values.items() if value != {}}
     for name in (name for name in values if name in _RENAMED):
-        told.changed(name, f"is of an earlier release and is read as {_RENAMED[name]}")
+        more_notes.changed(name, f"is of an earlier release and is read as {_RENAMED[name]}")
     moved = {_RENAMED[name]: value for name, value in values.items() if name in _RENAMED}
     today = {name: value for name, value in values.items() if name not in _RENAMED}
-    return _settings_of({**moved, **today}, num_ranks, told, is_partial=is_partial)
+    return _settings_of({**moved, **today}, num_ranks, more_notes, is_partial=is_partial)
 
 
 def _settings_of(

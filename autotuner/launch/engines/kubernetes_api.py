@@ -264,18 +264,18 @@ def _answered(call: Callable[..., Any], *, read_s: float = _ANSWER_S) -> Any:
 
 def _news(status: int, reason: str, message: str) -> Exception:
     """Return the exception for an answer that is not a success."""
-    told = f"Kubernetes answered {status}: {message}"
+    detail = f"Kubernetes answered {status}: {message}"
     match status:
         case 404:
-            return Missing(told)
+            return Missing(detail)
         case 409 if reason == "AlreadyExists":
-            return _Exists(told)
+            return _Exists(detail)
         case 403 if "exceeded quota" in message:
-            return EngineUnavailable(told)
+            return EngineUnavailable(detail)
         case 400 | 403 | 405 | 413 | 422:
-            return EngineRefused(told)
+            return EngineRefused(detail)
         case _:
-            return EngineUnavailable(told)
+            return EngineUnavailable(detail)
 
 
 def _said(error: Any) -> tuple[str, str]:

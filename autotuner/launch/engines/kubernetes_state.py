@@ -139,9 +139,9 @@ def pod_state(document: Mapping[str, Any]) -> PodState:
         created_at=_epoch_s(metadata.get("creationTimestamp")) or 0.0,
         node=document.get("spec", {}).get("nodeName") or "",
         phase=status.get("phase") or "Pending",
-        reason=_told(status.get("reason"), status.get("message")),
+        reason=_with_message(status.get("reason"), status.get("message")),
         unschedulable=_conditions(document, "False").get("PodScheduled", ("", ""))[1],
-        disruption=_told(*conditions["DisruptionTarget"]) if "DisruptionTarget" in conditions else "",
+        disruption=_with_message(*conditions["DisruptionTarget"]) if "DisruptionTarget" in conditions else "",
         main=_container(status.get("containerStatuses"), CONTAINER),
         gathering=_container(status.get("initContainerStatuses"), ""),
         started_at=_epoch_s(status.get("startTime")),
@@ -176,7 +176,7 @@ def _container(statuses: list[Mapping[str, Any]] | None, name: str) -> Container
     return Container(reason=waiting.get("reason") or "", message=waiting.get("message") or "")
 
 
-def _told(reason: str | None, message: str | None) -> str:
+def _with_message(reason: str | None, message: str | None) -> str:
     return ": ".join(filter(None, (reason, message)))
 
 
@@ -389,10 +389,10 @@ def num_nodes_of(job: Mapping[str, Any]) -> int:
 
 def _take(record: _Record, pod: PodState) -> None:
     before = record.pods.get(pod.name)
-    told_to_leave = pod.leaves_by is not None and (before is None or before.leaves_by is None)
+    must_leave = pod.leaves_by is not None and (before is None or before.leaves_by is None)
     if before is not None and before.has_ended:
         pod = replace(pod, leaves_by=before.leaves_by)  # Kubernetes removes pods that end only later
-    was_deleted = (before is not None and before.was_deleted) or (told_to_leave and _is_alone(record, pod))
+    was_deleted = (before is not None and before.was_deleted) or (must_leave and _is_alone(record, pod))
     record.pods[pod.name] = replace(pod, was_deleted=was_deleted)
     record.begun = record.begun or sum(one.main.has_started for one in record.newest) >= record.num_nodes > 0
 

@@ -137,10 +137,10 @@ class EngineRanks:
 
     def _note_interruption(self) -> None:
         """Mark the job as lost if somebody else sent SIGTERM to its nodes and no node failed before that."""
-        told = self._outputs.told_to_end
-        if not told or self.status.phase is EngineJobPhase.LOST:
+        nodes = self._outputs.told_to_end
+        if not nodes or self.status.phase is EngineJobPhase.LOST:
             return
-        detail = f"node{'s' if len(told) > 1 else ''} {_listed(told)} received SIGTERM, and not from the autotuner"
+        detail = f"node{'s' if len(nodes) > 1 else ''} {_listed(nodes)} received SIGTERM, and not from the autotuner"
         if self.status.phase.is_over and self.status.detail:
             detail = f"{self.status.detail}: {detail}"
         self.status = JobStatus(phase=EngineJobPhase.LOST, detail=detail)

@@ -301,8 +301,8 @@ class JobFolder:
             return None
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            told = LineReader(PREFIX, node_rank).read(file.read())
-            return next((line for line in reversed(told) if isinstance(line, NodeEnd)), None)
+            lines = LineReader(PREFIX, node_rank).read(file.read())
+            return next((line for line in reversed(lines) if isinstance(line, NodeEnd)), None)
 
     def _number(self, file: str) -> int | None:
         with self._work():

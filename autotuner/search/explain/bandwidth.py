@@ -105,12 +105,12 @@ def bandwidth_curve(layout: Layout, job: Job) -> BandwidthCurve:
     if not any(fits):
         return replace(nothing, why_empty="nothing_fits")
     table = _Table(ways, fits, job)
-    told = tuple(table.told())
+    methods = tuple(table.methods())
     return BandwidthCurve(
         bandwidths_bytes_per_s=table.bandwidths,
         own_bytes_per_s=own_bytes_per_s,
-        own=next((way.name for way in told if way.layout == layout), ""),
-        ways=told,
+        own=next((way.name for way in methods if way.layout == layout), ""),
+        ways=methods,
         spans=table.spans(),
     )
 
@@ -130,7 +130,7 @@ class _Table:
         ends = self.bandwidths[0], self.bandwidths[-1]
         self._at = cache(steps_by_bandwidth(LayoutColumns.from_layouts(ways.values()), job, ends))
 
-    def told(self) -> Iterator[BandwidthWay]:
+    def methods(self) -> Iterator[BandwidthWay]:
         """Yield every method, including those that do not fit in memory."""
         for number, (name, layout) in enumerate(self._ways.items()):
             competes = bool(self._lossy[number] and self._fits[number])

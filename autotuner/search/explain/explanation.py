@@ -262,11 +262,11 @@ def stage_peaks(layout: Layout, job: Job, peak_bytes: Sequence[int] = ()) -> tup
     """
     by_stage = stage_memory(layout, job)
     num_each = layout.world_size // len(by_stage)
-    told = len(peak_bytes) == layout.world_size
+    are_measured = len(peak_bytes) == layout.world_size
     peaks = []
     for stage, memory in enumerate(by_stage):
         ranks = range(stage * num_each, (stage + 1) * num_each)
-        fullest = max(ranks, key=lambda rank: peak_bytes[rank]) if told else None
+        fullest = max(ranks, key=lambda rank: peak_bytes[rank]) if are_measured else None
         peaks.append(
             StagePeak(
                 stage=stage,

@@ -143,18 +143,18 @@ class Belief:
         found: Floats = self.weights @ self.covariance @ self.weights.T
         return found
 
-    def after(self, told: PilotResult) -> Belief:
+    def after(self, result: PilotResult) -> Belief:
         """Return the distribution of the run times that would remain after a small sweep.
 
         Only the uncertainty shrinks: the results of the sweep are not known yet.
 
         Args:
-            told: The information that the sweep would give.
+            result: The information that the sweep would give.
         """
-        rows = np.zeros((len(told.rows), self.weights.shape[1]))
-        rows[:, _columns(self.accelerators, told.accelerator)] = told.rows
+        rows = np.zeros((len(result.rows), self.weights.shape[1]))
+        rows[:, _columns(self.accelerators, result.accelerator)] = result.rows
         across = rows @ self.covariance
-        gain = np.linalg.solve(across @ rows.T + np.diag(told.noise**2), across)
+        gain = np.linalg.solve(across @ rows.T + np.diag(result.noise**2), across)
         return replace(self, covariance=self.covariance - across.T @ gain)
 
 

@@ -102,7 +102,7 @@ class _Sweep:
 
     row: int
     """Row of the candidate whose best layout it is a proxy for."""
-    told: PilotResult
+    result: PilotResult
     pilot: PilotSweep
     """Description of the sweep, in which ``saved`` is not known yet."""
 
@@ -123,12 +123,12 @@ def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[P
     stages: list[PilotSweep] = []
     belief, saved = decision.belief, 0.0
     while len(stages) < _MOST_STAGES and sweeps:
-        values = [decision.regret_saved(belief.after(one.told)) - saved for one in sweeps]
+        values = [decision.regret_saved(belief.after(one.result)) - saved for one in sweeps]
         best = max(range(len(sweeps)), key=lambda index: values[index] - sweeps[index].pilot.cost)
         if values[best] <= sweeps[best].pilot.cost:
             break
         chosen = sweeps.pop(best)
-        belief, saved = belief.after(chosen.told), saved + values[best]
+        belief, saved = belief.after(chosen.result), saved + values[best]
         error_after = math.expm1(Z80 * float(belief.deviations[chosen.row]))
         stages.append(replace(chosen.pilot, saved=values[best], error_after=error_after))
     return tuple(stages)
@@ -161,10 +161,12 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
         return None
     trial, small, prediction = found
     parts = trial.measured_parts or OF_A_RANK
-    told = PilotResult.by_parts(cluster.accelerator.name, errors_of(trial.layout, small, prediction), parts, NUM_TRIALS)
+    result = PilotResult.by_parts(
+        cluster.accelerator.name, errors_of(trial.layout, small, prediction), parts, NUM_TRIALS
+    )
     seconds = NUM_TRIALS * (_START_S + _NUM_STEPS * prediction.step_time.total_s)
     price_per_hour = target.footprint.price_per_hour * cluster.world_size / target.cluster.world_size
-    if told is None:
+    if result is None:
         return None
     pilot = PilotSweep(
         accelerator=target.cluster.accelerator.name,
@@ -182,7 +184,7 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
         saved=0.0,
         error_after=0.0,
     )
-    return _Sweep(row=row, told=told, pilot=pilot)
+    return _Sweep(row=row, result=result, pilot=pilot)
 
 
 def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, Job, Prediction] | None:

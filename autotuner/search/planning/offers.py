@@ -95,8 +95,8 @@ def prices_of(request: PlanRequest, found: Sequence[Offer]) -> tuple[Price, ...]
     """
     own = {load_accelerator(name).name: price for name, price in request.prices.items()}
     clusters = {offer.cluster.accelerator.name: offer.cluster for offer in reversed(found) if not offer.is_hypothetical}
-    told = dict.fromkeys(offer.cluster.accelerator.name for offer in found)
-    return tuple(_price(name, clusters[name], own) for name in told if name in clusters)
+    names = dict.fromkeys(offer.cluster.accelerator.name for offer in found)
+    return tuple(_price(name, clusters[name], own) for name in names if name in clusters)
 
 
 def _price(name: str, cluster: Cluster, own: dict[str, float]) -> Price:

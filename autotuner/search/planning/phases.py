@@ -297,12 +297,12 @@ def plan_phases(question: PhasesQuestion) -> PhasesPlan:
     assert best is not None, "each phase has a layout that fits"
     assert greedy is not None, "each phase has a layout that fits"
     layouts = dict.fromkeys(found.layouts[row] for row in best)
-    told = _course(best, phased, found, start)
+    best_course = _course(best, phased, found, start)
     staying = ((row,) * len(phased.phases) for row in range(len(found.layouts)))
     static = [_course(one, phased, found, start) for one in staying if np.isfinite(found.phase_s[:, one[0]]).all()]
     statics = tuple(sorted(static, key=lambda course: course.total_s)[:_MOST_STATIC])
     return PhasesPlan(
-        best=told,
+        best=best_course,
         statics=statics,
         greedy=_course(greedy, phased, found, start),
         switch_s=phased.switch_s,

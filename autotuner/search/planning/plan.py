@@ -22,8 +22,8 @@ from autotuner.core.layout import Layout
 from autotuner.core.named import resolved
 from autotuner.core.run import Run
 from autotuner.core.value import value
-from autotuner.search.asides import ComputeService
 from autotuner.search.caveats import caveats
+from autotuner.search.compute import ComputeService
 from autotuner.search.planning.decision import Decision
 from autotuner.search.planning.next_steps import PilotSweep, Upgrade, pilot_sweeps, upgrades
 from autotuner.search.planning.offers import Offer, Price, offers, prices_of
@@ -44,7 +44,7 @@ _MOST_ROUNDS = 4
 searched too."""
 
 _AT_ONCE = 4
-"""Number of clusters that one aside searches. For the largest models that takes 6 seconds."""
+"""Number of clusters that one subprocess searches. For the largest models that takes 6 seconds."""
 
 _THREADS = 2
 
@@ -113,12 +113,12 @@ class Plan:
     """Caveats about the predictions, and about clusters with too many layouts to search."""
 
 
-def plan(request: PlanRequest, asides: ComputeService, progress: Progress = lambda done, known: None) -> Plan:
+def plan(request: PlanRequest, compute: ComputeService, progress: Progress = lambda done, known: None) -> Plan:
     """Compare clusters for a training run, and return a plan that says which cluster to take.
 
     Args:
         request: The plan request.
-        asides: Helper processes that compute the pieces of work, some of them in parallel.
+        compute: Helper processes that compute the pieces of work, some of them in parallel.
         progress: Called after each piece of work, with the number of pieces done and the number of pieces known so far.
 
     Raises:
@@ -126,7 +126,7 @@ def plan(request: PlanRequest, asides: ComputeService, progress: Progress = lamb
         NotFound: The catalog has no accelerator of a given name.
     """
     found = offers(request)
-    work = _Work(request, asides, progress)
+    work = _Work(request, compute, progress)
     known = work.outcomes(found, is_thorough=False)
     if not known:
         clusters = "the one cluster" if len(found) == 1 else f"any of the {len(found)} clusters"
@@ -146,16 +146,16 @@ def plan(request: PlanRequest, asides: ComputeService, progress: Progress = lamb
 
 
 class _Work:
-    """Computes the pieces of a plan in asides (compute subprocesses).
+    """Computes the pieces of a plan in compute subprocesses.
 
     Attributes:
         thorough: Clusters whose layouts were all searched.
         too_large: Clusters with too many layouts to search, each with a caveat.
     """
 
-    def __init__(self, request: PlanRequest, asides: ComputeService, progress: Progress) -> None:
+    def __init__(self, request: PlanRequest, compute: ComputeService, progress: Progress) -> None:
         self._request = request
-        self._asides = asides
+        self._compute = compute
         self._progress = progress
         self._done, self._known = 0, 0
         self.thorough: set[Offer] = set()
@@ -180,7 +180,7 @@ class _Work:
         return {offer: answers[offer] for offer in found if offer in answers}
 
     def _ask(self, pool: ThreadPoolExecutor, question: Callable[..., T], *of: Any, **how: Any) -> Future[T]:
-        return pool.submit(copy_context().run, partial(self._asides.search, question, self._request, *of, **how))
+        return pool.submit(copy_context().run, partial(self._compute.search, question, self._request, *of, **how))
 
     def _count(self) -> None:
         self._done += 1

@@ -184,8 +184,8 @@ def _most_telling(rivals: Sequence[Rival]) -> Rival:
     It is the layout that runs today, otherwise the first that is certainly slower than the best, otherwise the first.
     """
     in_use = [one for one in rivals if one.role is Role.IN_USE]
-    told_apart = sorted((one for one in rivals if not one.is_tie), key=lambda one: one.rank)
-    return (*in_use, *told_apart, *rivals)[0]
+    slower = sorted((one for one in rivals if not one.is_tie), key=lambda one: one.rank)
+    return (*in_use, *slower, *rivals)[0]
 
 
 def _why(ranked: Sequence[Trial], rival: Rival, request: SweepRequest) -> Why:

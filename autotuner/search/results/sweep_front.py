@@ -116,7 +116,7 @@ class SweepFront:
     """Trials on the front, from the highest value of the first metric down."""
     behind: tuple[Behind, ...]
     """Other ranked trials, by number."""
-    num_untold: int
+    num_without_values: int
     """Number of ranked trials that are left out, because the value of some metric is unknown."""
     progress: tuple[Reach, ...]
     """Hypervolume after each ranked trial, by number."""
@@ -142,15 +142,15 @@ def sweep_front(
     asked = tuple(metrics) or request.objective.front or (Metric.MFU, *energy, Metric.SIMPLICITY)
     objective = replace(request.objective, profile=tuple(profile)) if profile else request.objective
     ranked = objective.ranked(trials)
-    told = trial_values(objective, asked, ranked)
-    first = told[0].trial.number if told else None
-    drawn = _Drawn.of(request, asked, sorted(told, key=lambda one: one.trial.number))
+    valued = trial_values(objective, asked, ranked)
+    first = valued[0].trial.number if valued else None
+    drawn = _Drawn.of(request, asked, sorted(valued, key=lambda one: one.trial.number))
     return SweepFront(
         metrics=asked,
         profile=objective.profile,
         points=drawn.points(first),
         behind=drawn.behind(),
-        num_untold=len(ranked) - len(told),
+        num_without_values=len(ranked) - len(valued),
         progress=drawn.progress(),
     )
 

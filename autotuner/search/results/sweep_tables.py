@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from autotuner.core.sweep import Sweep, SweepRequest
 from autotuner.core.trial import Trial, TrialsVersion
-from autotuner.search.asides import ComputeService
+from autotuner.search.compute import ComputeService
 from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, best_predicted
 from autotuner.search.results.trial_table import TableRow, ranked_rows, untried_rows
 from autotuner.search.space.trainers import trial_rules
@@ -53,8 +53,8 @@ class SweepTables:
     Any thread may use one object.
     """
 
-    def __init__(self, asides: ComputeService) -> None:
-        self._asides = asides
+    def __init__(self, compute: ComputeService) -> None:
+        self._compute = compute
         self._mutex = threading.Lock()
         self._predicted: OrderedDict[str, BestLayouts] = OrderedDict()
 
@@ -93,7 +93,7 @@ class SweepTables:
             if informed.id in self._predicted:
                 self._predicted.move_to_end(informed.id)
                 return self._predicted[informed.id]
-        found = self._asides.search(predicted_best, informed.request)
+        found = self._compute.search(predicted_best, informed.request)
         with self._mutex:
             self._predicted[informed.id] = found
             while len(self._predicted) > _MOST:

@@ -170,17 +170,17 @@ def _observed(run: PastTrial, predicted: _Predicted) -> Iterator[tuple[Booleans,
     # other processes may have slowed the run down by as much
     others = math.log1p(-min(run.foreign_share, _MOST_FOREIGN)) ** 2
     assert run.step_time_s is not None, "a run without a step time is left out before"
-    told_apart = _told_apart(run, predicted)
-    for sums, share in told_apart:
+    measured = _measured_parts(run, predicted)
+    for sums, share in measured:
         parts_s, variance = sums * predicted.parts_s, predicted.beyond
-        if len(told_apart) > 1:
+        if len(measured) > 1:
             variance = variance + np.square(_SCATTER)
         own = predicted.residual + float(np.square(parts_s / parts_s.sum()) @ variance) + others
-        blur = _BLUR / share if len(told_apart) > 1 else 0.0
+        blur = _BLUR / share if len(measured) > 1 else 0.0
         yield sums, share * run.step_time_s, own + blur**2
 
 
-def _told_apart(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, float]]:
+def _measured_parts(run: PastTrial, predicted: _Predicted) -> list[tuple[Booleans, float]]:
     """Return the sets of parts that were measured separately, each with its share of the step."""
     rest, rest_share = np.ones(len(PARTS), dtype=bool), 1.0
     seconds = {} if run.parts is None else measured_fields(run.layout, run.parts)

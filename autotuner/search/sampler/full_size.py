@@ -80,17 +80,17 @@ class FullSize:
             layouts: Layouts of the job; every one must be legal.
             trials: Results of proxy trials, of these or of other layouts.
         """
-        told = list(trials)
+        results = list(trials)
         if not layouts:
             return []
         columns, predictions = self._predicted(tuple(layouts))
-        (times, own), peaks = self._seconds(columns, predictions, told), self._peaks(columns, predictions, told)
+        (times, own), peaks = self._seconds(columns, predictions, results), self._peaks(columns, predictions, results)
         log_limit = math.log(self._job.cluster.accelerator.memory_bytes)
         fits, peak_bytes = np.exp(log_probability(log_limit - peaks.mean, np.sqrt(peaks.variance))), np.exp(peaks.mean)
-        if not any(trial.fits is not None for trial in told):
+        if not any(trial.fits is not None for trial in results):
             fits = predictions.fit_probability
         own_errors = np.expm1(Z80 * np.sqrt(own)).tolist()
-        timed = [trial for trial in told if trial.step_time_s is not None]
+        timed = [trial for trial in results if trial.step_time_s is not None]
         found = []
         for number, layout in enumerate(layouts):
             step_time = row(predictions.step_time, number)
@@ -123,10 +123,10 @@ class FullSize:
         return self._last[1:]
 
     def _seconds(
-        self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[ProxyTrial]
+        self, columns: LayoutColumns, predictions: PredictionColumns, results: Sequence[ProxyTrial]
     ) -> tuple[Estimate, Floats]:
         """Return the estimates of log step times, and the part of their variances that the layouts do not share."""
-        timed = [(trial, trial.step_time_s) for trial in told if trial.step_time_s is not None]
+        timed = [(trial, trial.step_time_s) for trial in results if trial.step_time_s is not None]
         points = self._stand_ins.times([(trial.stands_for, trial.stand_in) for trial, _ in timed]) if timed else None
         prior = times_in_intervals(columns, predictions, self._job)
         belief = learn_times(prior, {}, related=points, related_step_time_s=[seconds for _, seconds in timed])
@@ -135,10 +135,10 @@ class FullSize:
         estimate = replace(estimate, variance=widened * estimate.variance)
         return estimate, np.maximum(estimate.variance - widened * max(0.0, belief.shared_variance(rows)), 0.0)
 
-    def _peaks(self, columns: LayoutColumns, predictions: PredictionColumns, told: Sequence[ProxyTrial]) -> Estimate:
+    def _peaks(self, columns: LayoutColumns, predictions: PredictionColumns, results: Sequence[ProxyTrial]) -> Estimate:
         prior = memory_prior(columns, predictions.memory)
         limit_bytes = float(self._job.cluster.accelerator.memory_bytes)
-        ended = [trial for trial in told if trial.fits is not None]
+        ended = [trial for trial in results if trial.fits is not None]
         related = None
         if ended:
             stood_for = [(trial.stands_for, trial.stand_in) for trial in ended]
@@ -227,15 +227,15 @@ class SmallScale:
             trials: Trials of the sweep.
             reference_flop_per_s: Reference peak of one rank, by which MFU is computed.
         """
-        told = [trial for trial in trials if trial.scaled is not None and trial.state.finished]
-        measured = [trial for trial in told if trial.ran_measurement is not None]
-        found = self._full_size.estimates([trial.layout for trial in measured], map(self._told, told))
+        proxies = [trial for trial in trials if trial.scaled is not None and trial.state.finished]
+        measured = [trial for trial in proxies if trial.ran_measurement is not None]
+        found = self._full_size.estimates([trial.layout for trial in measured], map(self._proxy_trial, proxies))
         return {
             trial.id: self._estimate(trial, full_size, reference_flop_per_s)
             for trial, full_size in zip(measured, found, strict=True)
         }
 
-    def _told(self, trial: Trial) -> ProxyTrial:
+    def _proxy_trial(self, trial: Trial) -> ProxyTrial:
         is_process = self._trials.whole_model and self._cluster.accelerator.kind == "cpu"
         peaks = trial.ran_measurement.peak_bytes if trial.ran_measurement and not is_process else ()
         return ProxyTrial(

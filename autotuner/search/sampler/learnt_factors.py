@@ -140,7 +140,7 @@ class LearntFactor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class LearntCalibration:
     """The calibration of one platform's predictions by the stored trials on it, and their accuracy."""
 
     platform: Platform
@@ -233,12 +233,12 @@ class Learnt:
             ranked.append((here.differences(there), trial.job != target[0], turns[trial.sweep_id], trial))
         return tuple(trial for *_, trial in sorted(ranked, key=lambda one: one[:3])[:most])
 
-    def lessons(self) -> Iterator[Lesson]:
+    def calibrations(self) -> Iterator[LearntCalibration]:
         """Yield the calibration of each platform with stored trials; the platform with the newest trial comes first."""
         for platform in dict.fromkeys(Platform.of(trial.job, trial.trainer) for trial in self.past):
             trials = [trial for trial in self.past if Platform.of(trial.job, trial.trainer) == platform]
             before, after = _errors_of(trials)
-            yield Lesson(
+            yield LearntCalibration(
                 platform=platform,
                 num_trials=len(trials),
                 num_sweeps=len({trial.sweep_id for trial in trials}),

@@ -212,14 +212,14 @@ def learn_peaks(
         related: Memory results of trials of other jobs; None: there are none.
     """
     rows = np.array(list(trials), dtype=np.int64)
-    told, limits = list(trials.values()), [limit_bytes] * len(trials)
+    results, limits = list(trials.values()), [limit_bytes] * len(trials)
     if related is not None:
-        told, limits = told + list(related.trials), limits + list(related.limit_bytes)
+        results, limits = results + list(related.trials), limits + list(related.limit_bytes)
     points = None if related is None else related.points
     before = prior.seen(rows, points)
     mean, covariance = before.points.log_predicted, prior.covariance(before.points, before.points, before.similarity)
-    observed, noise = np.empty(len(told)), np.empty(len(told))
-    for index, (trial, limit) in enumerate(zip(told, limits, strict=True)):
+    observed, noise = np.empty(len(results)), np.empty(len(results))
+    for index, (trial, limit) in enumerate(zip(results, limits, strict=True)):
         if trial.fits and trial.peak_bytes is not None:
             observed[index], noise[index] = math.log(trial.peak_bytes), _PEAK_RUN_TO_RUN**2
         else:

@@ -444,8 +444,8 @@ def _long_shot(outlook: _Outlook, log_worth: Floats, log_fits: Floats, chosen: i
 
 def _lost_share(evidence: Evidence) -> float:
     """Return the share of trials with a known memory result that ran out of memory."""
-    told = [*evidence.memory.values(), *evidence.small.memory.values()]
-    return sum(not trial.fits for trial in told) / len(told) if told else 0.0
+    results = [*evidence.memory.values(), *evidence.small.memory.values()]
+    return sum(not trial.fits for trial in results) / len(results) if results else 0.0
 
 
 def _is_safest(score: Floats, log_fits: Floats) -> Booleans:
@@ -483,12 +483,12 @@ def _expected_step_s(
 
 def _expected_small_s(beliefs: Beliefs, evidence: Evidence, peaks: Posterior) -> Mapping[int, float]:
     """Return the expected step times of the proxies of pending rows that will probably fit."""
-    told = evidence.small.step_time_s
+    small = evidence.small.step_time_s
     rows = _that_fit(evidence.small.pending, peaks, beliefs.limit_bytes).tolist()
-    if beliefs.others is None or not rows or (related := beliefs.others.times([*told, *rows])) is None:
+    if beliefs.others is None or not rows or (related := beliefs.others.times([*small, *rows])) is None:
         return {}
     seen, pending = np.split(np.arange(len(related)), [len(related) - len(rows)])
-    times = beliefs.after_times(evidence.step_time_s, told, related.take(seen))
+    times = beliefs.after_times(evidence.step_time_s, small, related.take(seen))
     return dict(zip(rows, np.exp(times.at(related.points.take(pending)).mean).tolist(), strict=True))
 
 

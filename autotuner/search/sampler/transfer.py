@@ -108,19 +108,19 @@ class ProxyPoints:
         self._predict([one for _, one in stood_for])
         return self._related(stood_for, [self._known[one].times for _, one in stood_for], TIME_FACTORS, TIME_TRANSFER)
 
-    def peaks(self, stood_for: StoodFor, told: Sequence[MemoryTrial]) -> RelatedPeaks:
+    def peaks(self, stood_for: StoodFor, results: Sequence[MemoryTrial]) -> RelatedPeaks:
         """Return proxy trials (smaller trials) as points of the Gaussian model of peak memory, with their results.
 
         Args:
             stood_for: Full-size layouts, each with the proxy trial that ran in its place.
-            told: Memory result of each of these proxy trials.
+            results: Memory result of each of these proxy trials.
         """
         stand_ins = [one for _, one in stood_for]
         self._predict(stand_ins)
         points = [self._known[one].peaks for one in stand_ins]
         return RelatedPeaks(
             points=self._related(stood_for, points, MEMORY_FACTORS, MEMORY_TRANSFER),
-            trials=told,
+            trials=results,
             limit_bytes=[float(one.job.cluster.accelerator.memory_bytes) for one in stand_ins],
         )
 

@@ -31,12 +31,12 @@ from autotuner.core.objective import (
     Metric,
     Objective,
     Weight,
+    known_metrics,
     metrics_text,
-    metrics_told,
     profile_text,
     read_metrics,
     read_profile,
-    require_told,
+    require_known,
 )
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.timeline import Block, BlockKind, StepTimeline, found_folds, outside
@@ -276,8 +276,8 @@ WITHOUT_POWER = replace(PRICED, accelerator=replace(PRICED.accelerator, power_w=
 
 
 def test_a_cluster_with_power_price_and_mix_tells_all_but_robustness() -> None:
-    assert set(Metric) - set(metrics_told(PRICED)) == {Metric.ROBUSTNESS}
-    assert metrics_told(PRICED, has_trace=True) == tuple(Metric)
+    assert set(Metric) - set(known_metrics(PRICED)) == {Metric.ROBUSTNESS}
+    assert known_metrics(PRICED, has_trace=True) == tuple(Metric)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_an_underivable_value_is_refused_with_the_settings_that_it_needs(
     metric: Metric, cluster: Cluster, named: str, nearest: str
 ) -> None:
     with pytest.raises(InvalidInput, match=named) as refused:
-        require_told(Objective(metric=metric), cluster)
+        require_known(Objective(metric=metric), cluster)
     assert (refused.value.field, refused.value.value) == ("objective.metric", metric.value)
     assert refused.value.nearest == nearest
 
@@ -301,11 +301,11 @@ def test_an_underivable_value_is_refused_with_the_settings_that_it_needs(
 def test_a_metric_that_the_cluster_lacks_is_refused_under_the_profile_or_front_that_uses_it() -> None:
     profile = (Weight(metric=Metric.MFU, weight=1), Weight(metric=Metric.TOKENS_PER_DOLLAR, weight=1))
     with pytest.raises(InvalidInput, match=r"objective\.profile = 'tokens_per_dollar'"):
-        require_told(Objective(profile=profile), BARE)
+        require_known(Objective(profile=profile), BARE)
     with pytest.raises(InvalidInput, match=r"objective\.front = 'robustness'.*fault_trace.*simplicity"):
-        require_told(Objective(front=(Metric.MFU, Metric.ROBUSTNESS)), PRICED)
+        require_known(Objective(front=(Metric.MFU, Metric.ROBUSTNESS)), PRICED)
     metered = replace(BARE, tariff=Tariff(energy_price_per_kwh=0.1))
-    require_told(Objective(metric=Metric.TOKENS_PER_DOLLAR), metered)
+    require_known(Objective(metric=Metric.TOKENS_PER_DOLLAR), metered)
     with pytest.raises(InvalidInput, match="price_per_accelerator_hour"):
         SweepRequest(job=replace(big_job(), cluster=BARE), objective=Objective(metric=Metric.TOKENS_PER_DOLLAR))
 

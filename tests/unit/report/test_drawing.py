@@ -19,7 +19,7 @@ from autotuner.report.calibration import calibrations_report
 from autotuner.report.charts import Axis, Unit
 from autotuner.report.drawing import Scale, title_of
 from autotuner.report.words import changes_in_words
-from autotuner.search.sampler.learnt_factors import Lesson, Platform
+from autotuner.search.sampler.learnt_factors import LearntCalibration, Platform
 from tests.announcements import AT
 from tests.unit.report.surfaces import surfaces
 
@@ -83,7 +83,7 @@ def test_iterations_under_slow_links_show_their_errors_and_passes_on_every_surfa
 
 
 # ---------------------------------------------------------------- calibration
-LESSON = Lesson(
+LEARNT = LearntCalibration(
     platform=Platform(
         accelerator="h100-sxm", intra_node_link="nvlink4", inter_node_link="ndr400", stack="torch", trainer="ours"
     ),
@@ -107,21 +107,21 @@ LESSON = Lesson(
 
 def test_calibrations_have_the_same_figures_on_all_surfaces() -> None:
     figures = ("h100-sxm", "nvlink4", "ndr400", "trainer ours", "1,234", "5", "1.25 ×", "± 7 %", "21.3 %", "4.1 %")
-    for text in surfaces(calibrations_report([LESSON])):
+    for text in surfaces(calibrations_report([LEARNT])):
         assert [one for one in (*figures, "optimizer 2.00 ×", "2025-10-09 08:53 UTC") if one not in text] == []
         assert "launches" not in text
-    document = documents.write(LESSON)
+    document = documents.write(LEARNT)
     assert document["whole_step"] == {
         "factor": 1.25,
         "relative_error": pytest.approx(0.0662, abs=1e-4),
         "differs": True,
     }
     assert [name for name, part in document["parts"].items() if part["differs"]] == ["optimizer_s"]
-    assert documents.restore(Lesson, document) == LESSON
+    assert documents.restore(LearntCalibration, document) == LEARNT
 
 
 def test_step_times_are_unknown_if_every_trial_ran_out_of_memory() -> None:
-    nothing = replace(LESSON, calibration=None, median_error=None, left_out_error=None)
+    nothing = replace(LEARNT, calibration=None, median_error=None, left_out_error=None)
     assert documents.write(nothing)["whole_step"] is None
     for text in surfaces(calibrations_report([nothing])):
         assert "as the whole" in text

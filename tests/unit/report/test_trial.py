@@ -328,7 +328,7 @@ def test_the_list_of_shifts_goes_from_the_slowest_to_the_fastest_layout() -> Non
     first, *falls, last = picture.rows
     assert first.value == found.at(found.slowest or "").step_s
     assert abs(falls[-1].value - last.value) < 1e-3 * last.value
-    assert all(row.look == ("gain" if row.told.startswith("−") else "loss") for row in falls)
+    assert all(row.look == ("gain" if row.end_text.startswith("−") else "loss") for row in falls)
 
 
 # ---------------------------------------------------------------- timelines

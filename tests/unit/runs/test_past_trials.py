@@ -87,7 +87,7 @@ def known(job: Job) -> Calibration:
 
 def test_nothing_is_known_without_a_trial(team: Team) -> None:
     assert CalibrationCache(team.store.history).calibrated(JOB) == JOB
-    assert CalibrationCache(team.store.history).lessons() == []
+    assert CalibrationCache(team.store.history).calibrations() == []
 
 
 def test_trials_that_ended_tell_how_fast_such_hardware_is(team: Team) -> None:
@@ -112,7 +112,7 @@ def test_trials_are_read_once_while_no_other_has_ended(team: Team) -> None:
     larger = replace(JOB, workload=replace(JOB.workload, global_batch_size=2 * JOB.workload.global_batch_size))
     for job in (JOB, larger, JOB):
         remembered.calibrated(job)
-    remembered.lessons()
+    remembered.calibrations()
     assert history.num_read == 1
 
 
@@ -170,10 +170,10 @@ def test_a_sweep_knows_for_all_of_its_life_what_had_ended_when_it_was_asked_for(
 
 def test_each_platform_has_its_calibration(team: Team) -> None:
     sweep, _ = team.sweep(1.5)
-    (lesson,) = CalibrationCache(team.store.history).lessons()
-    assert lesson.platform.accelerator == sweep.request.job.cluster.accelerator.name
-    assert (lesson.num_trials, lesson.num_sweeps) == (3, 1)
-    assert CalibrationCache(team.store.history).lessons("h100-sxm") == []
+    (found,) = CalibrationCache(team.store.history).calibrations()
+    assert found.platform.accelerator == sweep.request.job.cluster.accelerator.name
+    assert (found.num_trials, found.num_sweeps) == (3, 1)
+    assert CalibrationCache(team.store.history).calibrations("h100-sxm") == []
 
 
 def test_a_sweep_that_nothing_ended_after_knows_what_a_prediction_knows(team: Team) -> None:

@@ -1,4 +1,4 @@
-"""Functions that tests have computed aside."""
+"""Functions that tests have computed in subprocesses."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.resource_cost import footprint_of
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.plan import advice_in_words
-from autotuner.search.asides import Inline
+from autotuner.search.compute import Inline
 from autotuner.search.planning.decision import Belief, Decision, Loss, PilotResult
 from autotuner.search.planning.next_steps import UpgradeKind
 from autotuner.search.planning.offers import changed, offers, prices_of, rentable

@@ -188,7 +188,7 @@ def test_a_front_is_of_ranked_trials_that_tell_all_metrics_and_no_other_beats() 
     assert on_front(FRONT, []) == []
     assert [one.trial for one in trial_values(FRONT, FRONT.front, [ran(0, BASE, 1.0), FAST])] == [FAST]
     front = of(FAST, ran(7, BASE, 1.0))
-    assert front.num_untold == 1
+    assert front.num_without_values == 1
     assert [point.trial for point in front.points] == [0]
 
 

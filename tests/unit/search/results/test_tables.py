@@ -13,7 +13,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Footprint
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import Trial, TrialState
-from autotuner.search.asides import Inline
+from autotuner.search.compute import Inline
 from autotuner.search.predicted_ranking import PredictedLayout
 from autotuner.search.results.sweep_tables import SweepTables
 from autotuner.search.results.trial_query import TableQuery, conditions_said
@@ -262,12 +262,12 @@ class Counted(Inline):
 
 def test_untried_rows_are_predicted_once_and_only_for_sweeps_that_search() -> None:
     driver = StoreDriver(store=memory_store())
-    sweep, asides = driver.sweep(), Counted()
-    tables, kept = SweepTables(asides), KeptTrials(driver.store)
+    sweep, compute = driver.sweep(), Counted()
+    tables, kept = SweepTables(compute), KeptTrials(driver.store)
     every = tables.untried(sweep, kept.of(sweep.id))
     driver.ended(sweep, 0, measurement(), every[0].layout)
     left = tables.untried(sweep, kept.of(sweep.id))
-    assert asides.asked == 1
+    assert compute.asked == 1
     assert [row.layout for row in left] == [row.layout for row in every[1:]]
     driver = StoreDriver(store=memory_store())
     request = challenged(challenge(searches=False))

@@ -153,13 +153,13 @@ def test_calibrations_count_trials_and_sweeps_and_nothing_twice() -> None:
     known = replace(past(1.3, job=SMALL), job=before)
     assert Learnt([known]).calibrated(LEARNT_JOB) == once
     learnt = Learnt([past(1.3, at=1.0), past(1.2, micro_batch=2, sweep="t", at=2.0), past(1.0, trainer="theirs")])
-    ours, theirs = learnt.lessons()
+    ours, theirs = learnt.calibrations()
     assert (ours.num_trials, ours.num_sweeps, ours.last_finished_at) == (2, 2, 2.0)
     assert ours.platform.stack == "nemo"
     assert present(ours.calibration).factor > 1.0
     assert theirs.platform.trainer == "theirs"
-    (lesson,) = Learnt([replace(past(1.0), step_time_s=None)]).lessons()
-    assert lesson.calibration is None
+    (found,) = Learnt([replace(past(1.0), step_time_s=None)]).calibrations()
+    assert found.calibration is None
     trials = [past(1.2, sweep="a"), past(1.2, micro_batch=2, sweep="a"), past(1.2, sweep="b")]
     counted = present(Learnt([*trials, past(1.2, sweep="c", trainer="theirs")]).calibrated(LEARNT_JOB).calibration)
     assert (counted.num_runs, counted.num_trials, counted.num_sweeps) == (4, 4, 3)

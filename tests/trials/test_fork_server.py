@@ -1,4 +1,4 @@
-"""The zygote by itself: what it forks, what it tells, and how it and its ranks end."""
+"""The fork server by itself: what it forks, what it tells, and how it and its ranks end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pytest
 
 from autotuner.core.node_line import Death
 from autotuner.launch.contract import ATTEMPT_ID
-from autotuner.launch.forks import ForkedRanks, Forks, Zygote
+from autotuner.launch.forks import ForkedRanks, Forks, ForkServer
 from tests.patience import PATIENCE_S
 from tests.trials.launching import left_over
 
 
 class Nursery:
-    """A zygote, and errands with folders of their own."""
+    """A fork server, and errands with folders of their own."""
 
-    def __init__(self, zygote: Zygote, directory: Path) -> None:
-        self.zygote = zygote
+    def __init__(self, fork_server: ForkServer, directory: Path) -> None:
+        self.fork_server = fork_server
         self._directory = directory
         self._sent: list[ForkedRanks] = []
 
@@ -34,7 +34,7 @@ class Nursery:
         folder = self._directory / attempt_id
         folder.mkdir()
         name = task if ":" in task else f"tests.trials.rank_tasks:{task}"
-        self._sent.append(self.zygote.start(name, folder, num_ranks, {ATTEMPT_ID: attempt_id, **variables}))
+        self._sent.append(self.fork_server.start(name, folder, num_ranks, {ATTEMPT_ID: attempt_id, **variables}))
         return self._sent[-1], folder
 
     def facts(self, num_ranks: int = 2, **variables: str) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ class Nursery:
         return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(num_ranks)]
 
     def close(self) -> None:
-        """Leave the zygote to others."""
+        """Leave the fork server to others."""
         for ranks in self._sent:
             ranks.end("measured")
 
@@ -52,17 +52,17 @@ class Nursery:
 @pytest.fixture
 def nursery(forks: Forks, tmp_path: Path) -> Iterator[Nursery]:
     """That of all tests, unless one has killed it."""
-    nursery = Nursery(forks.idle_zygote(), tmp_path)
+    nursery = Nursery(forks.idle_fork_server(), tmp_path)
     yield nursery
     nursery.close()
 
 
 @pytest.fixture
 def doomed(tmp_path: Path) -> Iterator[Nursery]:
-    """One whose zygote does not survive the test."""
-    nursery = Nursery(Zygote(), tmp_path)
+    """One whose fork server does not survive the test."""
+    nursery = Nursery(ForkServer(), tmp_path)
     yield nursery
-    nursery.zygote.close()
+    nursery.fork_server.close()
 
 
 def wait(is_true: Callable[[], object]) -> None:
@@ -130,11 +130,11 @@ def test_a_rank_that_dies_is_distinguished_from_those_that_are_ended(nursery: Nu
 def test_ranks_are_ended_whether_they_want_to_or_not(nursery: Nursery, task: str) -> None:
     ranks, folder = nursery.send(task)
     wait(both_run(folder))
-    wait(lambda: not ranks.has_ended() and ranks.has_started)  # while it forks, the zygote carries their id itself
+    wait(lambda: not ranks.has_ended() and ranks.has_started)  # while it forks, the fork server carries their id itself
     assert len(left_over(folder.name)) == 2
     ranks.end("timeout")
     assert left_over(folder.name) == []
-    assert nursery.zygote.is_alive
+    assert nursery.fork_server.is_alive
 
 
 def test_a_process_that_a_rank_has_started_ends_with_the_ranks(nursery: Nursery) -> None:
@@ -145,10 +145,10 @@ def test_a_process_that_a_rank_has_started_ends_with_the_ranks(nursery: Nursery)
     assert left_over(folder.name) == []
 
 
-def test_a_zygote_does_not_grow(nursery: Nursery) -> None:
+def test_a_fork_server_does_not_grow(nursery: Nursery) -> None:
     """Memory that is not given back would end a service of weeks: half a megabyte is ten pages per rank forked here."""
     nursery.facts()  # the first request imports the task
-    process = psutil.Process(nursery.zygote.pid)
+    process = psutil.Process(nursery.fork_server.pid)
     before, (first, _) = process.memory_info().rss, nursery.facts()
     for _ in range(10):
         nursery.facts()
@@ -158,35 +158,35 @@ def test_a_zygote_does_not_grow(nursery: Nursery) -> None:
     assert process.children() == []
 
 
-def test_ranks_that_were_not_forked_yet_are_ended_with_their_zygote(doomed: Nursery) -> None:
+def test_ranks_that_were_not_forked_yet_are_ended_with_their_fork_server(doomed: Nursery) -> None:
     ranks, folder = doomed.send("ask_back")
     ranks.end("measured")
-    assert not doomed.zygote.is_alive
+    assert not doomed.fork_server.is_alive
     assert left_over(folder.name) == []
 
 
-@pytest.mark.oracle  # a zygote of its own, and its patience
-def test_a_zygote_that_is_stuck_is_given_up_with_its_ranks(doomed: Nursery) -> None:
+@pytest.mark.oracle  # a fork server of its own, and its patience
+def test_a_fork_server_that_is_stuck_is_given_up_with_its_ranks(doomed: Nursery) -> None:
     ranks, folder = doomed.send("ask_back")
     wait(both_run(folder))
     wait(lambda: not ranks.has_ended() and ranks.has_started)
-    os.kill(doomed.zygote.pid, signal.SIGSTOP)
+    os.kill(doomed.fork_server.pid, signal.SIGSTOP)
     ranks.end("measured")
     assert left_over(folder.name) == []
-    assert not doomed.zygote.is_alive
+    assert not doomed.fork_server.is_alive
 
 
-def test_a_zygote_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_fork_server_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('no torch on this machine')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    zygote = Zygote()
-    ranks = zygote.start("tests.trials.rank_tasks:confess", tmp_path, 1, {ATTEMPT_ID: "torchless"})
+    fork_server = ForkServer()
+    ranks = fork_server.start("tests.trials.rank_tasks:confess", tmp_path, 1, {ATTEMPT_ID: "torchless"})
     wait(ranks.has_ended)
     assert "no torch on this machine" in ranks.log()
-    zygote.close()
+    fork_server.close()
 
 
-def test_a_zygote_whose_launcher_died_before_torch_was_imported_forks_nothing(nursery: Nursery) -> None:
+def test_a_fork_server_whose_launcher_died_before_torch_was_imported_forks_nothing(nursery: Nursery) -> None:
     """Its ranks would write into a folder that was cleared up when the launcher was found dead."""
     ranks, folder = nursery.send("serve_a_dead_launcher", 1)
     wait(ranks.has_ended)
@@ -195,10 +195,10 @@ def test_a_zygote_whose_launcher_died_before_torch_was_imported_forks_nothing(nu
     assert not (folder / "asked").exists()
 
 
-def test_ranks_die_with_their_zygote(nursery: Nursery) -> None:
-    """The last test, so that no other waits for another zygote."""
+def test_ranks_die_with_their_fork_server(nursery: Nursery) -> None:
+    """The last test, so that no other waits for another fork server."""
     ranks, folder = nursery.send("ignore_sigterm")
     wait(both_run(folder))
-    os.kill(nursery.zygote.pid, signal.SIGKILL)
+    os.kill(nursery.fork_server.pid, signal.SIGKILL)
     wait(ranks.has_ended)
     wait(lambda: not left_over(folder.name))

@@ -1,6 +1,6 @@
 """A process per host that imports torch once and forks the ranks of every trial: they start within milliseconds.
 
-``python -m autotuner.trials.process.zygote ID_VARIABLE`` reads one JSON object per line from its standard input:
+``python -m autotuner.trials.process.fork_server ID_VARIABLE`` reads one JSON object per line from its standard input:
 
     {"id": "a7", "task": "autotuner.trials.process.task:run_trial", "folder": "/...", "num_ranks": 2,
      "environment": {"A": "b"}}
@@ -138,7 +138,7 @@ class _Rank:
     pid: int
 
 
-class _Zygote:
+class _ForkServer:
     """Forks ranks on request, and reports when they end."""
 
     def __init__(self, id_variable: str) -> None:
@@ -213,7 +213,7 @@ def main() -> None:
     torch.set_num_threads(1)  # before any operation: a forked rank must not inherit a thread pool
     gc.collect()
     gc.freeze()  # a rank's garbage collection would touch, and so copy, every page of what was imported
-    _Zygote(id_variable).serve()
+    _ForkServer(id_variable).serve()
 
 
 if __name__ == "__main__":

@@ -185,10 +185,10 @@ def processes_left(parent: int) -> list[psutil.Process]:
     return psutil.Process(parent).children(recursive=True)
 
 
-def kill_asides_of(server: int) -> None:
-    for aside in processes_left(server):
+def kill_processes_of(server: int) -> None:
+    for process in processes_left(server):
         with suppress(psutil.NoSuchProcess):  # it ended between the two lines
-            aside.kill()
+            process.kill()
     time.sleep(0.01)
 
 
@@ -266,7 +266,7 @@ def test_searches_leave_room_for_what_takes_a_moment() -> None:
             wait_until(lambda: pool.standing.num_running == 1 and pool.standing.num_waiting == 2)
             assert pool.ask(waits, 0.0) == 0.0
             while not all(search.done() for search in searches):
-                kill_asides_of(server)
+                kill_processes_of(server)
     finally:
         pool.close()
 
@@ -282,7 +282,7 @@ def test_more_than_may_wait_are_told_to_come_back() -> None:
                 pool.ask(waits, 0.0)
             assert busy.value.retry_after_s > 0
             while not all(one.done() for one in asked):
-                kill_asides_of(server)
+                kill_processes_of(server)
     finally:
         pool.close()
 
@@ -299,15 +299,15 @@ def test_a_request_that_waits_too_long_is_told_to_retry() -> None:
         pool.close()
 
 
-def test_asides_end_with_a_service_that_is_killed() -> None:
+def test_compute_subprocesses_end_with_a_service_that_is_killed() -> None:
     script = (
-        "import threading; from tests.unit.service.test_aside import pool_of, fork_of, waits; pool = pool_of(2);"
+        "import threading; from tests.unit.service.test_compute import pool_of, fork_of, waits; pool = pool_of(2);"
         "print(pool.ask(fork_of, 1), flush=True); pool.ask(waits, 600.0)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout is not None
         server = psutil.Process(int(service.stdout.readline()))
         wait_until(lambda: bool(server.children()))
-        asides = server.children()
+        processes = server.children()
         service.kill()
-    wait_until(lambda: not any(one.is_running() for one in [server, *asides]))
+    wait_until(lambda: not any(one.is_running() for one in [server, *processes]))

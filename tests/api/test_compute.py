@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import httpx
 import pytest
 
-from autotuner.search.asides import ComputeService, Inline
+from autotuner.search.compute import ComputeService, Inline
 from autotuner.service.compute import ComputePool, Limits, asker
 from autotuner.store.sql import memory_store
 from tests.api.access import People
@@ -49,9 +49,9 @@ FROZE = {
 
 
 @contextmanager
-def service(asides: ComputeService | None = None) -> Iterator[httpx.Client]:
+def service(compute: ComputeService | None = None) -> Iterator[httpx.Client]:
     app = app_on(memory_store())
-    app = app if asides is None else replace(app, asides=asides)
+    app = app if compute is None else replace(app, compute=compute)
     with serve(app) as address, httpx.Client(base_url=f"{address}/api/v1", timeout=60) as client:
         yield client
     app.close()
@@ -124,7 +124,7 @@ class Recorded(Inline):
 
 def test_a_computation_counts_against_the_share_of_who_asked_for_it_a_plan_s_pieces_too() -> None:
     recorded = Recorded()
-    app = replace(app_on(memory_store(), login="tokens"), asides=recorded)
+    app = replace(app_on(memory_store(), login="tokens"), compute=recorded)
     with serve(app) as address:
         people = People(app=app, address=address)
         with people.client(name="ada") as ada, people.client(name="bob") as bob:

@@ -1,4 +1,4 @@
-"""Runs trials on ranks that the launcher's own zygote forks, and reads what they left behind."""
+"""Runs trials on ranks that the launcher's own fork server forks, and reads what they left behind."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ Once = Callable[[TrialSpec], Run]
 """Runs a trial for the first test of a module that asks for it; the others read what it left behind."""
 
 
-class Zygote:
+class ForkServer:
     """The process with torch in it, and the tasks of ``tests.trials.tasks`` on ranks that it forks."""
 
     def __init__(self, forks: Forks, *, deadline_s: float = PATIENCE_S) -> None:
@@ -95,8 +95,8 @@ class Zygote:
         """Have so many ranks do a task, ``module:function``, and wait for them all."""
         folder.mkdir(parents=True, exist_ok=True)
         attempt_id = f"test-{os.getpid()}-{next(self._numbers)}"
-        zygote = self._forks.idle_zygote()
-        ranks = zygote.start(task, folder, num_ranks, {**os.environ, ATTEMPT_ID: attempt_id})
+        fork_server = self._forks.idle_fork_server()
+        ranks = fork_server.start(task, folder, num_ranks, {**os.environ, ATTEMPT_ID: attempt_id})
         hangs = not _ended(ranks, self._deadline_s)
         assert len(ranks.exit_codes) == num_ranks, ranks.log()
         exit_codes = tuple(ranks.exit_codes[rank] for rank in range(num_ranks))
