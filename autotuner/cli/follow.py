@@ -89,7 +89,7 @@ class _Watch:
         self.trials: dict[str, Trial] = {}
         self.said: dict[str, str] = {}
         """The last note on each running trial, and the finding where a convergence gate failed."""
-        self.ended: set[str] = set()
+        self.printed: set[str] = set()
         """Ids of trials whose end was printed."""
         self.is_over = False
         self._client = client
@@ -127,7 +127,7 @@ class _Watch:
 def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
     """Yield the lines that are printed for an event; most events print none."""
     if event.kind == "sweep.estimated":
-        ids = [trial_id for trial_id in event.data["step_time_s"] if trial_id not in watch.ended]
+        ids = [trial_id for trial_id in event.data["step_time_s"] if trial_id not in watch.printed]
         yield from (_end(watch.trials[trial_id], watch) for trial_id in ids if trial_id in watch.trials)
     trial = watch.trials.get(event.data.get("trial_id", ""))
     if trial is None:
@@ -160,7 +160,7 @@ def _head(trial: Trial, watch: _Watch) -> str:
 
 def _end(trial: Trial, watch: _Watch) -> str:
     """Describe how a trial ended, and note that it was printed."""
-    watch.ended.add(trial.id)
+    watch.printed.add(trial.id)
     return f"{_head(trial, watch)} {_result(trial, watch.sweep.objective)}"
 
 

@@ -15,7 +15,7 @@ import pytest
 from autotuner.cli.console import console, notes, progress
 from autotuner.report.terminal import plain_table
 from tests.cases import each
-from tests.unit.cli.command_line import JOB, CommandLine
+from tests.unit.cli.command_line import JOB, CommandLine, simulated_sweep
 
 
 # ---------------------------------------------------------------- tables
@@ -159,6 +159,17 @@ def test_a_pipe_gets_no_bar_even_if_it_takes_colours(
         bar.count(1, 2)
         notes().print("a note")
     assert capsys.readouterr().err == "a note\n"
+
+
+def test_a_sweep_is_followed_in_place_on_a_terminal_which_is_then_cleared_for_its_answer(tmp_path: Path) -> None:
+    run = "import sys; from autotuner.cli import main; main(sys.argv[1:])"
+    found = AtTerminal("-c", run, *simulated_sweep(tmp_path), AUTOTUNER_DATABASE_URL=f"sqlite:///{tmp_path / 'own.db'}")
+    found.read_until("Ranking by simulated MFU")  # the bar alone is drawn before
+    answer = found.end()
+    assert answer.startswith("Best layout: ")
+    assert "Ranking by simulated MFU" in answer
+    _, _, after = found.seen.rpartition(SHOW_CURSOR)
+    assert set(after.replace(ERASED.strip("\r"), "")) == {"\r"}  # every line of the last picture is erased
 
 
 # ---------------------------------------------------------------- --quiet and --verbose
