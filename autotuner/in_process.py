@@ -12,8 +12,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from fastapi import FastAPI
 
 from autotuner.api.main import create_app
+from autotuner.core.signals import terminable
 from autotuner.door import NoNames
-from autotuner.host.signals import terminable
 from autotuner.service.build import App, build
 from autotuner.service.settings import Settings
 from autotuner.store.schema import migrate_if_embedded

@@ -21,10 +21,10 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.errors import AutotunerError, InvalidInput, NotFound
 from autotuner.core.listed import Listed
 from autotuner.core.requests import JobQuestion, PredictedJobRequest
+from autotuner.core.signals import interruptible, terminable
 from autotuner.core.sweep_requests import Adoption, GateCreate
 from autotuner.core.text import inputs_of, to_document
 from autotuner.core.upkeep import GateRun, MfuGateOutcome
-from autotuner.host.signals import interruptible, terminable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

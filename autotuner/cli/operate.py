@@ -18,7 +18,7 @@ from autotuner.core.access import TokenCreate
 from autotuner.core.announcement import AnnouncementKind, DeliveryState, PayloadFormat, WebhookCreate
 from autotuner.core.documents import read
 from autotuner.core.errors import InvalidInput
-from autotuner.host.signals import interruptible
+from autotuner.core.signals import interruptible
 
 if TYPE_CHECKING:
     from autotuner.service.settings import Settings

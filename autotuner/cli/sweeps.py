@@ -21,8 +21,8 @@ from autotuner.core.comment import CommentCreate
 from autotuner.core.errors import AutotunerError, InvalidInput
 from autotuner.core.listed import Listed
 from autotuner.core.run import Run, RunState
+from autotuner.core.signals import terminable
 from autotuner.core.sweep_requests import BudgetChange, SweepClone, SweepCreate
-from autotuner.host.signals import terminable
 from autotuner.trackers import Target, Tracker
 
 if TYPE_CHECKING:

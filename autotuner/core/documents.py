@@ -30,8 +30,8 @@ from pydantic_core.core_schema import CoreSchema, ValidatorFunctionWrapHandler
 from autotuner.core.choices import Choice
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidDocument, InvalidInput, Violation, quoted
+from autotuner.core.signals import interrupts_held
 from autotuner.core.value import OrNull, bounds_in, broken, derived_of
-from autotuner.host.signals import interrupts_held
 
 MAX_INTEGER = 2**31 - 1
 _MAX_BYTES = 2**63 - 1

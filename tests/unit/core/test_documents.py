@@ -22,11 +22,11 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import Measurement
 from autotuner.core.model import TransformerSpec
 from autotuner.core.requests import ExplanationRequest, PredictionRequest
+from autotuner.core.signals import terminable
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.sweep_requests import SweepCreate
 from autotuner.core.workload import Workload
-from autotuner.host.signals import terminable
 from tests.builders import cpu_cluster, measurement, sweep_request
 
 
