@@ -85,7 +85,7 @@ def test_sweeps_trials_and_the_queue_are_reported_as_they_are_stored(
     assert found["autotuner_database_up"] == {labels(): 1.0}
 
 
-def test_an_event_loop_that_is_watched_tells_its_lag(address: str) -> None:
+def test_a_watched_event_loop_reports_its_lag(address: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not (count := told(address)["autotuner_event_loop_lag_seconds_count"][labels()]):
         assert time.monotonic() < deadline

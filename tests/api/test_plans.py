@@ -99,7 +99,9 @@ def test_a_plan_that_another_release_left_unanswered_is_not_found(client: httpx.
     assert client.get("/runs/0123456789abcdef", params={"wait_s": 50}).status_code == 404
 
 
-def test_an_error_is_told_to_who_reads_the_plan_and_leaves_it_to_anybody(client: httpx.Client, store: Store) -> None:
+def test_an_error_is_shown_to_the_reader_of_the_plan_and_any_service_may_compute_it_again(
+    client: httpx.Client, store: Store
+) -> None:
     plan_id = client.post("/plans", json=SMALL | {"space": {"tensor_parallel_degree": [7]}}).json()["id"]
     told = client.get(f"/runs/{plan_id}", params={"wait_s": 50})
     assert told.status_code == 422

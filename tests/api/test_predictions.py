@@ -200,7 +200,7 @@ def test_a_published_launch_is_predicted_explained_and_compared_with_the_best_la
         assert answer["unsupported"] == []
 
 
-def test_a_trainer_is_not_proposed_what_it_cannot_be_told(client: httpx.Client) -> None:
+def test_a_trainer_gets_no_proposal_that_its_flags_cannot_express(client: httpx.Client) -> None:
     asked = EIGHT | {"format": "torchtitan", "limit": 200}
     levels = {item["layout"]["shard_level"] for item in client.post("/predictions", json=asked).json()["items"]}
     assert levels <= {"none", "parameters"}

@@ -324,7 +324,7 @@ def test_a_trial_that_has_not_run_has_a_predicted_timeline_alone(client: httpx.C
     assert found["predicted"]["timeline"]["ranks"]
 
 
-def test_a_trial_on_a_cluster_with_a_slow_link_tells_the_step_with_and_without_it(
+def test_a_trial_on_a_cluster_with_a_slow_link_reports_the_step_with_and_without_it(
     client: httpx.Client, driver: StoreDriver
 ) -> None:
     job = tiny_job(4, cluster=cpu_cluster(4, link_health=(LinkHealth(ends=(1, 2), delay_s=0.03),)))

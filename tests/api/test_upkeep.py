@@ -168,7 +168,7 @@ def test_a_better_layout_is_adopted_by_its_finding_and_another_by_its_name(clien
 
 @pytest.mark.parametrize("path", ["/retunes/nihgtly", "/retunes/nihgtly/trend"])
 @pytest.mark.usefixtures("nightly")
-def test_a_name_that_is_not_stored_is_told_the_nearest(client: httpx.Client, path: str) -> None:
+def test_an_unknown_name_gets_the_nearest_stored_one(client: httpx.Client, path: str) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.json()["nearest"]) == (404, "nightly")
 

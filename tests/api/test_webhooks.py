@@ -101,7 +101,7 @@ def test_a_webhook_that_is_not_there_is_not_found_with_the_nearest(client: httpx
 
 
 # ---------------------------------------------------------------- the feed
-def test_the_json_feed_tells_the_newest_first_and_leads_to_what_is_older(client: httpx.Client, store: Store) -> None:
+def test_the_json_feed_lists_the_newest_first_and_links_to_older_entries(client: httpx.Client, store: Store) -> None:
     for number in range(3):
         announce(store.announcements, replace(announcement(), id=f"an-{number}", at=NOW + number))
     answer = client.get("/feed.json", params={"limit": 2})

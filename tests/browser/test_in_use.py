@@ -141,7 +141,7 @@ def test_a_gate_shows_the_layout_of_its_baseline_where_it_is_another_one(page: P
 # ---------------------------------------------------------------- webhooks
 
 
-def test_deliveries_are_shown_with_what_they_tell_and_by_their_state(page: Page, driver: StoreDriver) -> None:
+def test_deliveries_are_shown_with_their_announcements_and_filtered_by_state(page: Page, driver: StoreDriver) -> None:
     store = driver.store.announcements
     store.save_webhook(webhook(url="https://hooks.example.com/credential"))
     announce(store, announcement())

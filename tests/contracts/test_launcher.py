@@ -44,7 +44,7 @@ def test_an_error_of_a_watcher_at_a_note_passes_unchanged() -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 4, 16])
-def test_the_fake_runs_as_many_trials_at_once_as_it_was_told(capacity: int) -> None:
+def test_the_fake_runs_as_many_trials_at_once_as_configured(capacity: int) -> None:
     together = threading.Barrier(capacity, timeout=PATIENCE_S)
 
     def behave(trial: TrialSpec) -> Measurement:

@@ -51,7 +51,7 @@ def test_the_life_of_a_sweep_is_reported_in_order(store: Store) -> None:
     assert [event.at for event in store.events(sweep.id)] == [1.0, 10.0, 11.0, 12.0, 12.0, 20.0]
 
 
-def test_a_takeover_tells_of_the_interrupted_trial_and_the_resumed_sweep(store: Store) -> None:
+def test_a_takeover_writes_events_of_the_interrupted_trial_and_the_resumed_sweep(store: Store) -> None:
     sweep = held_sweep(store)
     start(store, sweep)
     take_over(store)
@@ -83,7 +83,7 @@ def test_sequences_grow_and_a_reader_resumes_behind_the_last_one_it_saw(store: S
     assert store.events(sweep.id, after=sequences[-1]) == []
 
 
-def test_events_of_another_sweep_are_not_told(store: Store) -> None:
+def test_events_of_another_sweep_are_left_out(store: Store) -> None:
     sweep = held_sweep(store)
     other = create(store)
     assert {event.sweep_id for event in store.events(sweep.id)} == {sweep.id}

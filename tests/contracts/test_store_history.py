@@ -114,7 +114,7 @@ def test_running_out_of_memory_is_reported_and_other_deaths_are_not(store: Store
     assert past.ran_out_of_memory
 
 
-def test_a_pruned_trial_tells_the_median_of_its_steps(store: Store) -> None:
+def test_a_pruned_trial_has_the_median_of_its_steps(store: Store) -> None:
     sweep = history_sweep(store)
     pruned = start(store, sweep, 0, layout=PAIR)
     for number, step_time_s in enumerate((9.0, 0.9, 0.7, 0.8)):

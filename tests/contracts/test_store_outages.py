@@ -393,7 +393,7 @@ def test_deliveries_that_were_given_up_are_reported_by_webhook_until_they_are_se
     assert told(store) == []
 
 
-def test_no_more_of_a_kind_are_told_than_asked_for_the_newest_first(store: Store) -> None:
+def test_at_most_the_requested_number_of_each_kind_is_listed_newest_first(store: Store) -> None:
     sweeps = [failed(store, now=20.0 + number, seed=number) for number in range(3)]
     newest = sorted(sweeps, key=lambda sweep: (sweep.created_at, sweep.id))[-2:]
     assert {subject for _, subject in told(store, limit=2)} == {sweep.id for sweep in newest}

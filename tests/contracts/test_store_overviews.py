@@ -125,7 +125,7 @@ def test_an_overview_says_how_well_its_best_trial_is_known_and_what_it_reached(s
     assert (found.best_trial_id, found.best_tokens_per_s, found.best_relative_error) == (best.id, 800.0, 0.05)
 
 
-def test_an_overview_tells_how_the_best_value_grew(store: Store) -> None:
+def test_an_overview_shows_how_the_best_value_grew(store: Store) -> None:
     sweep = held_sweep(store)
     for number, mfu in enumerate([0.2, 0.1, 0.2, 0.3, 0.25, 0.4]):
         measure(store, sweep, number, mfu=mfu)
@@ -273,7 +273,7 @@ def test_ranked_times_are_reported_in_the_order_of_the_ranking(store: Store) -> 
     ]
 
 
-def test_a_trial_that_repeats_another_has_no_rank_and_tells_how_that_one_is_known(store: Store) -> None:
+def test_a_trial_that_repeats_another_has_no_rank_and_refers_to_the_other(store: Store) -> None:
     sweep = held_sweep(store)
     first = measure(store, sweep, 0, mfu=0.3)
     for number, step_time_s in ((1, 0.6), (2, 0.7)):
@@ -424,7 +424,7 @@ def test_only_proxy_trials_that_were_measured_are_estimated(store: Store) -> Non
             estimates(store, sweep, {trial.id: estimate()})
 
 
-def test_estimates_are_written_by_whoever_holds_the_sweep_and_told_once(store: Store) -> None:
+def test_estimates_are_written_by_the_holder_of_the_sweep_with_one_event(store: Store) -> None:
     sweep = held_for_eight(store)
     trial = measured(store, sweep)
     with pytest.raises(LeaseLost):

@@ -178,7 +178,7 @@ def test_sqlite_reads_events_behind_a_sequence_by_the_primary_key(sqlite: Engine
     assert "TEMP B-TREE" not in found
 
 
-def test_sqlite_reads_the_reports_of_told_steps_by_the_primary_key(sqlite: Engine) -> None:
+def test_sqlite_reads_the_reports_of_steps_with_events_by_the_primary_key(sqlite: Engine) -> None:
     assert "(trial_id=? AND step>? AND step<?)" in plan(sqlite, events.select_reports({"a", "b"}, [3, 9]))
 
 

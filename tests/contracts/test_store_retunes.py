@@ -259,7 +259,7 @@ def test_a_run_that_an_error_ended_could_not_run(store: Store) -> None:
     assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.RETUNE_COULD_NOT_RUN]
 
 
-def test_an_end_that_cannot_be_told_changes_nothing(store: Store) -> None:
+def test_an_end_whose_announcement_fails_changes_nothing(store: Store) -> None:
     saved_retune(store)
     run = started_run(store)
     announce(store.announcements, announcement(run.id))

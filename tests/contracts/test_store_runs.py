@@ -338,7 +338,7 @@ def test_a_worker_that_died_is_forgotten_after_a_day(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("silent_s", "alive"), [(-3600.0, True), (60.0, True), (61.0, False)])
-def test_a_worker_lives_for_a_minute_after_it_told_so(silent_s: float, alive: bool) -> None:
+def test_a_worker_counts_as_alive_for_a_minute_after_its_last_sign(silent_s: float, alive: bool) -> None:
     assert WORKER.is_alive(WORKER.seen_at + silent_s) is alive
 
 

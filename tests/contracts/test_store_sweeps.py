@@ -151,7 +151,7 @@ def test_a_takeover_leaves_trials_that_do_not_run_as_they_are(store: Store) -> N
 
 
 # ---------------------------------------------------------------------- holding
-def test_renewing_is_a_sign_of_life_and_tells_of_a_cancel_request(store: Store) -> None:
+def test_renewing_is_a_sign_of_life_and_returns_a_cancel_request(store: Store) -> None:
     sweep = held_sweep(store)
     assert renew_lease(store, sweep.id, owner=OWNER, now=20.0).wanted is None
     store.request_cancel(sweep.id, now=21.0)

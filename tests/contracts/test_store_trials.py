@@ -234,7 +234,9 @@ def steps_told(store: Store, sweep_id: str) -> list[dict[str, object]]:
     return [event.data for event in store.events(sweep_id) if event.kind == "trial.step"]
 
 
-def test_the_row_of_a_step_says_which_it_is_and_its_reader_is_told_all_of_it(store: Store, database_url: str) -> None:
+def test_the_event_of_a_step_stores_its_number_and_readers_get_the_whole_report(
+    store: Store, database_url: str
+) -> None:
     trial = start(store, held_sweep(store))
     report(store, trial, 0, 1)
     engine = make_engine(database_url)

@@ -150,7 +150,7 @@ def test_the_loss_is_that_of_one_rank_in_every_layout(chosen: Layout, plain: lis
     assert max(plain) - min(plain) > 1000 * ROUNDING
 
 
-def test_a_layout_that_the_loop_cannot_be_told_is_refused_and_not_trained_as_another(tmp_path: Path) -> None:
+def test_a_layout_that_the_training_loop_cannot_express_is_refused_and_not_trained_as_another(tmp_path: Path) -> None:
     ran = trained(layout(pipeline_parallel_degree=2), tmp_path)
     assert ran.returncode != 0
     assert "unrecognized arguments: --pipeline-parallel-degree 2" in ran.stderr

@@ -54,7 +54,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("table", "words", "num_runs", "most"), CASES)
-def test_one_small_run_tells_how_slow_the_cluster_is_and_narrows_intervals(
+def test_one_small_run_shows_how_slow_the_cluster_is_and_narrows_intervals(
     table: str, words: str, num_runs: int, most: float
 ) -> None:
     found = learnt(table, words)

@@ -158,7 +158,7 @@ def test_a_gate_whose_job_is_cancelled_is_cancelled_with_it(
     assert ended["outcome"] == "cancelled"
 
 
-def test_gitlab_is_told_the_codes_of_outcomes_that_are_no_failure() -> None:
+def test_gitlab_gets_the_codes_of_outcomes_that_are_no_failure() -> None:
     job = yaml.safe_load((EXAMPLES / "gitlab-ci.yml").read_text())["mfu-gate"]
     assert job["allow_failure"]["exit_codes"] == [9, 10]
     assert job["artifacts"]["when"] == "always"

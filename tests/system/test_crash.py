@@ -58,7 +58,7 @@ def test_a_service_killed_in_a_trial_finishes_the_sweep_after_a_restart_with_not
 
 
 @pytest.mark.oracle  # a quarter of a minute
-def test_a_service_told_to_stop_ends_its_trial_and_gives_the_sweep_back_at_once(tmp_path: Path) -> None:
+def test_a_service_that_stops_ends_its_trial_and_gives_the_sweep_back_at_once(tmp_path: Path) -> None:
     with Service(tmp_path, lease_s=3600.0) as service:
         sweep_id = service.post("/sweeps", BODY)["id"]
         until("a first trial", lambda: states(service, sweep_id) == ["running"])

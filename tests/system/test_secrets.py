@@ -73,7 +73,7 @@ def test_private_facts_of_machines_and_people_are_neither_reported_nor_stored(tm
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("command", [["migrate"], ["webhook", "list"]])
-def test_the_password_of_a_database_that_does_not_answer_is_not_told(tmp_path: Path, command: list[str]) -> None:
+def test_the_password_of_a_database_that_does_not_answer_is_hidden(tmp_path: Path, command: list[str]) -> None:
     url = "postgresql://tuner:planted9@127.0.0.1:1/autotuner"
     environment = {"AUTOTUNER_DATABASE_URL": url, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())}
     ended = subprocess.run(

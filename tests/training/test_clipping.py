@@ -108,7 +108,7 @@ def test_each_bucket_is_clipped_to_its_part_of_the_norm_once_buckets_are_formed(
     assert_close(found["bucket"]["steps"][2], expected)
 
 
-def test_a_model_that_is_part_of_another_is_told_how_many_buckets_that_has(found: Any) -> None:
+def test_a_model_that_is_part_of_another_gets_the_number_of_buckets_of_the_whole(found: Any) -> None:
     bound = MAX_NORM / math.sqrt(4 * NUM_LAYERS)
     expected = mean([by_layer(gradients, bound) for gradients in own(2)])
     assert_close(found["bucket of more"]["steps"][2], expected)

@@ -184,7 +184,7 @@ def test_random_offsets_are_uniform_over_rows_and_steps() -> None:
     assert ((counts - 1000) ** 2 / 1000).sum() < 37.7
 
 
-def test_random_offsets_of_one_step_tell_nothing_of_the_next() -> None:
+def test_random_offsets_of_one_step_do_not_predict_the_next() -> None:
     rows = Rows([torch.zeros(WIDTH * 4000)], WIDTH)
     same = (random_offsets(rows, 7) == random_offsets(rows, 8)).float().mean()
     # one in sixteen, within four standard errors of 4000 rows

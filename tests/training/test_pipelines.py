@@ -282,7 +282,7 @@ def test_delays_that_were_known_are_no_news() -> None:
     assert (finding.kind, detector.delays_s) == (LinkEventKind.LINK_RECOVERED, (0.0, 0.0, 0.0))
 
 
-def test_a_message_that_nobody_saw_come_tells_nothing() -> None:
+def test_a_message_without_a_seen_arrival_measures_nothing() -> None:
     steps, detector = started()
     unseen = [type(one)(stage=one.stage, forward_s=PASS_S, micro_batch_s=3 * PASS_S) for one in steps.next()]
     assert detector.look(0, unseen) == []
@@ -327,13 +327,13 @@ def test_every_step_of_a_planned_pipeline_trains_as_one_process_does(
         assert found == pytest.approx(norms, rel=1e-5)
 
 
-def test_transfers_tell_the_slow_link_from_the_others(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_transfer_times_identify_the_slow_link(fork_server: ForkServer, tmp_path: Path) -> None:
     healthy, slow = zip(*done(fork_server, tmp_path, "delays", 3), strict=True)
     quick = [one or 0.0 for one in (healthy[0]["1"], healthy[1]["0"], slow[2]["1"])]  # None: it was there before
     assert max(quick) < SEEN_SLOW_S <= min(slow[0]["1"], slow[1]["0"])
 
 
-def test_delegates_tell_how_long_messages_took_and_are_gone_with_their_pipeline(
+def test_delegates_report_how_long_messages_took_and_end_with_their_pipeline(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     done(fork_server, tmp_path, "delegates", 3)

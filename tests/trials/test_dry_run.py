@@ -218,7 +218,7 @@ def assert_few_tell_about_many(spec: TrialSpec) -> DryRun:
     ],
     ids=["layers", "micro-batches", "both"],
 )
-def test_few_layers_and_micro_batches_tell_about_many(
+def test_few_layers_and_micro_batches_predict_many(
     layout: Layout, num_layers: int, num_sequences: int, layers_run: Any, micro_batches_run: Any
 ) -> None:
     workload = Workload(seq_len=64, global_batch_size=num_sequences)

@@ -76,7 +76,7 @@ def both_run(folder: Path) -> Callable[[], bool]:
     return lambda: all((folder / f"{rank}.running").exists() for rank in range(2))
 
 
-def test_ranks_are_told_where_they_stand_and_their_exit_codes_and_what_they_print_come_back(nursery: Nursery) -> None:
+def test_ranks_know_their_places_and_their_exit_codes_and_output_come_back(nursery: Nursery) -> None:
     ranks, folder = nursery.send("confess", 3)
     wait(ranks.has_ended)
     assert ranks.exit_codes == {0: 0, 1: 1, 2: 2}

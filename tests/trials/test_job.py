@@ -273,7 +273,7 @@ def test_a_refused_spec_names_value_and_rule(
 
 
 # ---------------------------------------------------------------- collective environment
-def test_a_rank_has_the_variables_before_its_process_group_starts_and_its_environment_tells_them(
+def test_a_rank_has_the_variables_before_its_process_group_starts_and_reports_them(
     tmp_path: Path,
 ) -> None:
     asked = Layout(

@@ -143,7 +143,7 @@ def test_power_that_nothing_measures_is_unknown(gpu: Gpu | None) -> None:
     ],
     ids=["driver and clocks", "clocks that heat holds down", "an idle gpu", "error correction and the bus"],
 )
-def test_a_board_s_facts_are_reported_and_what_it_does_not_tell_is_left_out(
+def test_a_board_s_facts_are_reported_and_unknown_ones_are_left_out(
     answers: dict[str, list[Any]], facts: dict[str, str]
 ) -> None:
     assert Gpu(Library(**answers), "handle").facts == facts

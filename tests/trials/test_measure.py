@@ -104,7 +104,7 @@ def test_the_foreign_share_leaves_out_the_ranks_of_this_host_only() -> None:
     assert result.foreign_cpu_share == pytest.approx((8.0 - 7.0) / 20.0)
 
 
-def test_memory_is_listed_by_rank_compilation_is_the_longest_and_power_the_mean_of_those_that_tell_it() -> None:
+def test_memory_is_listed_by_rank_compilation_is_the_longest_and_power_the_mean_of_reporting_ranks() -> None:
     one, other = (
         record(peak_bytes=7, compile_s=3.0, power_w=600.0),
         record(peak_bytes=9, reserved_bytes=12, power_w=500.0),

@@ -92,7 +92,7 @@ def test_output_of_a_command_arrives_in_lines_and_endless_lines_in_pieces() -> N
     assert len(rest) > 1
 
 
-def test_a_node_that_nobody_told_to_end_says_so() -> None:
+def test_a_node_that_ends_by_itself_reports_it() -> None:
     lines, _ = told(task(*python("raise SystemExit(1)")))
     assert lines[-1]["told_to_end"] is False
 
@@ -137,7 +137,7 @@ def test_past_the_time_limit_everything_is_ended_and_said_so() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_node_that_is_told_to_end_or_killed_takes_all_along_that_it_started(number: signal.Signals) -> None:
+def test_a_node_that_gets_sigterm_or_is_killed_ends_all_processes_that_it_started(number: signal.Signals) -> None:
     endless = task(*python(LEFT_BEHIND))
     process = node(endless)
     assert process.stdout is not None
@@ -293,7 +293,7 @@ def _connected(address: tuple[str, int]) -> Iterator[socket.socket]:
         return
 
 
-def test_one_that_waits_leaves_when_it_is_told_to() -> None:
+def test_a_waiting_node_leaves_at_sigterm() -> None:
     """As the first process of a container, which ignores SIGTERM unless it says otherwise."""
     command = [sys.executable, "-m", "autotuner.trials.process.gathering", "--node-rank", "1", "--num-nodes", "2"]
     address = ["--master-address", "127.0.0.1", "--master-port", str(free_port())]

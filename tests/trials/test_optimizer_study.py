@@ -107,7 +107,7 @@ class _StoppedAtStep(LocalLauncher):
         return super().run(spec, watcher)
 
 
-def test_a_study_goes_on_where_a_worker_that_was_told_to_stop_left_it(tmp_path: Path, forks: Forks) -> None:
+def test_a_study_goes_on_where_a_stopped_worker_left_it(tmp_path: Path, forks: Forks) -> None:
     quick = replace(only(OptimizerSettings(learning_rate=1e-2)), global_batch_sizes=(16,))
     budget = StudyBudget(num_trials=1, max_samples=12 * 16)
     asked = request(quick, 1, budget=budget, target_loss=5.5, window_sequences=16)

@@ -77,7 +77,7 @@ def test_a_headline_is_one_line_that_names_the_type() -> None:
 
 
 # ---------------------------------------------------------------- rank
-def test_torchrun_or_whoever_tells_the_same_says_where_a_process_stands_which_is_alone_otherwise() -> None:
+def test_the_variables_of_torchrun_give_the_place_of_a_process_which_is_alone_without_them() -> None:
     rank_info = RankInfo(rank=5, world_size=8, local_rank=1, local_world_size=4)
     environment = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
     assert RankInfo.from_environment(environment) == rank_info

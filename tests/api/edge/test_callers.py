@@ -77,7 +77,7 @@ def test_a_service_that_would_let_in_everybody_or_nobody_does_not_start(settings
         check_start(app_on(memory_store(), **settings), ANYWHERE)
 
 
-def test_a_service_starts_anywhere_once_it_can_tell_callers_apart(tmp_path: Path) -> None:
+def test_a_service_starts_on_any_address_once_it_can_identify_callers(tmp_path: Path) -> None:
     with_tokens = app_on(memory_store(), login="tokens")
     with_tokens.tokens.add("root", Scope.ADMIN)
     file = tmp_path / "token"
@@ -88,7 +88,7 @@ def test_a_service_starts_anywhere_once_it_can_tell_callers_apart(tmp_path: Path
     assert [token.id for token in with_a_file.tokens.all()] == ["first"]
 
 
-def test_on_a_loopback_address_nobody_needs_to_be_told_apart() -> None:
+def test_callers_at_a_loopback_address_need_not_be_identified() -> None:
     check_start(app_on(memory_store()), "127.0.0.1")
 
 
@@ -265,7 +265,7 @@ def test_a_file_that_is_not_a_page_does_nothing_when_opened(named_address: str, 
     ("path", "headers"),
     [("/", BROWSER), ("/api/v1/sweeps", {}), ("/", {"Host": "evil.net"}), ("/static/style.css", {}), ("/nothing", {})],
 )
-def test_every_answer_is_what_it_says_and_tells_other_sites_nothing(
+def test_every_answer_has_its_declared_type_and_gives_other_sites_nothing(
     named_address: str, path: str, headers: dict[str, str]
 ) -> None:
     answer = httpx.get(f"{named_address}{path}", headers=headers, timeout=PATIENCE_S)

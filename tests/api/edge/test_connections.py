@@ -279,7 +279,7 @@ def test_a_body_has_a_longest_length(reading_client: httpx.Client) -> None:
     assert "200000 bytes" in found["detail"]
 
 
-def test_a_body_that_does_not_tell_its_length_is_counted_as_it_comes(reading_client: httpx.Client) -> None:
+def test_a_body_without_a_declared_length_is_counted_as_it_arrives(reading_client: httpx.Client) -> None:
     pieces = (b" " * 10_000 for _ in range(21))
     problem(reading_client.post("/sweeps", content=pieces, headers=JSON), 413, "content-too-large")
 

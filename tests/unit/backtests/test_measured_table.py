@@ -194,7 +194,7 @@ def test_tied_tables_are_recognised_from_the_parameter_count(gated: bool, tied: 
 
 
 @pytest.mark.parametrize("gated", [False, True])
-def test_a_parameter_count_that_does_not_suit_the_width_tells_whether_blocks_are_gated(gated: bool) -> None:
+def test_a_parameter_count_that_does_not_suit_the_width_shows_whether_blocks_are_gated(gated: bool) -> None:
     ffn = {False: "3584", True: "8192"}[gated]  # narrower than plain blocks are, wider than gated ones are
     stated = parameters_b(ffn, gated, tied=False, vocab="1024")
     model = read_row(row(ffn=ffn, vocab="1024", params_b=stated)).job.model

@@ -37,7 +37,7 @@ def test_slow_links_are_read_however_they_are_joined(cell: str, links: tuple[int
     assert tuple(link for link, _ in read_iteration(ROW | {"slow_links": cell}).delay_s) == links
 
 
-def test_slow_links_may_have_delays_of_their_own_and_what_is_not_told_is_not_made_up() -> None:
+def test_slow_links_may_have_delays_of_their_own_and_missing_facts_are_not_invented() -> None:
     several = ROW | {"slow_links": "6_7,0_1", "delay_ms": "60,30"}
     assert read_iteration(several).delay_s == ((0, 0.030), (6, 0.060))
     sparse = read_iteration(ROW | {"hidden": "", "healthy_ms": "n/a", "tp": "", "dp": "-"})

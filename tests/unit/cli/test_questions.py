@@ -228,7 +228,7 @@ def test_the_model_of_a_configuration_can_be_kept_as_a_file(cli: CommandLine, sc
 LAUNCHES = Path(__file__).parents[1] / "exports" / "launches"
 
 
-def test_a_published_launch_stands_beneath_the_best_that_its_trainer_can_be_told(cli: CommandLine) -> None:
+def test_a_published_launch_stands_beneath_the_best_that_its_trainer_can_run(cli: CommandLine) -> None:
     text = cli.run("import", str(LAUNCHES / "llama3_8b_fp8.sh"), "--cluster", "h100:8")
     assert "zero8 mb1 cudnn fp8 delayed" in text
     assert "changed  --sequence-parallel" in text

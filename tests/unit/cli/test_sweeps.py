@@ -121,7 +121,7 @@ def stored(cli: CommandLine) -> str:
     return sweep.id
 
 
-def test_the_front_says_why_each_is_on_it_a_profile_marks_its_first_and_what_no_trial_tells_is_refused(
+def test_the_front_gives_its_reasons_a_profile_marks_its_first_and_unmeasured_metrics_are_refused(
     cli: CommandLine, stored: str
 ) -> None:
     text = " ".join(cli.run("front", stored, "--metrics", "mfu,simplicity").split())

@@ -242,7 +242,7 @@ def test_derived_values_of_columns_are_those_of_the_layouts_and_do_not_wrap_at_3
     assert LayoutColumns.from_layouts([huge]).world_size.tolist() == [2**40]
 
 
-def test_distinct_rows_are_the_combinations_that_occur_told_apart_however_large_and_many() -> None:
+def test_distinct_rows_are_the_combinations_that_occur_however_large_and_many() -> None:
     layouts = [
         Layout(tensor_parallel_degree=t, micro_batch_size=b, sequence_parallel=t > 1, pipeline_parallel_degree=p)
         for p, t, b in ((1, 1, 1), (2, 8, 1), (4, 1, 1), (1, 1, 2), (8, 8, 1))

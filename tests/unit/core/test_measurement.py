@@ -275,7 +275,7 @@ BARE = h100_cluster()
 WITHOUT_POWER = replace(PRICED, accelerator=replace(PRICED.accelerator, power_w=0.0))
 
 
-def test_a_cluster_with_power_price_and_mix_tells_all_but_robustness() -> None:
+def test_a_cluster_with_power_price_and_mix_has_all_metrics_but_robustness() -> None:
     assert set(Metric) - set(known_metrics(PRICED)) == {Metric.ROBUSTNESS}
     assert known_metrics(PRICED, has_trace=True) == tuple(Metric)
 

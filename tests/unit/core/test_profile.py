@@ -101,12 +101,12 @@ def test_links_that_were_measured_take_the_place_of_what_was_assumed_in_every_pr
 
 
 @pytest.mark.parametrize("num_nodes", [2, 4])
-def test_some_nodes_of_a_cluster_do_not_tell_which_of_its_links_are_late(num_nodes: int) -> None:
+def test_some_nodes_of_a_cluster_do_not_show_which_of_its_links_are_slow(num_nodes: int) -> None:
     found = profiled(h100_cluster(8), with_links(profile(), POINTS, measured_at=0.0, num_nodes=num_nodes))
     assert found.link_health == ()
 
 
-def test_some_nodes_or_the_accelerators_of_one_do_not_tell_which_links_of_a_cluster_are_late() -> None:
+def test_some_nodes_or_the_accelerators_of_one_do_not_show_which_links_of_a_cluster_are_slow() -> None:
     assert profiled(h100_cluster(4), with_links(profile(), POINTS, measured_at=0.0)).link_health == ()
     assert profiled(h100_cluster(4), with_links(profile(), POINTS, measured_at=0.0, num_nodes=4)).link_health
 
@@ -159,7 +159,7 @@ def fitted(*more: PassPoint) -> CoreTimes:
     return core
 
 
-def test_two_depths_tell_a_layer_from_the_ends_of_the_model() -> None:
+def test_two_depths_separate_a_layer_from_the_ends_of_the_model() -> None:
     core = fitted()
     assert (core.layer.forward_s, core.layer.backward_s) == pytest.approx((1e-3, 2e-3))
     assert (core.ends.forward_s, core.ends.backward_s) == pytest.approx((0.5e-3, 0.25e-3))
@@ -185,7 +185,7 @@ def test_ways_of_sharing_add_dispatch_and_starts_of_collectives_per_pass() -> No
     assert (core.full.forward_s, core.full.backward_s) == pytest.approx((0.1e-3, 0.3e-3))
 
 
-def test_a_wider_layer_tells_how_fast_memory_moves_between_products() -> None:
+def test_a_wider_layer_shows_the_memory_bandwidth_between_products() -> None:
     tokens, width, rate = 100, 1000, 5e9
     products_s = 3 * 2 * tokens * 13 * width**2 / RATE
     between_s = 3 * 4 * tokens * 23 * width / rate
@@ -260,7 +260,7 @@ def test_measured_memory_bandwidth_is_what_streaming_kernels_reach_and_not_what_
     assert after.streaming_bytes_per_s == taken.memory_bandwidth_bytes_per_s == 2e10
 
 
-def test_a_straight_line_tells_latency_and_bandwidth_of_the_link_if_there_is_one() -> None:
+def test_a_straight_line_gives_latency_and_bandwidth_of_the_link_if_it_fits() -> None:
     found = profile()
     assert found.link_latency_s == pytest.approx(1e-4)
     assert found.link_bandwidth_bytes_per_s == pytest.approx(1e9)  # half of 2 MB in 1 ms more
@@ -286,7 +286,7 @@ def test_a_ring_sends_its_share_in_steps(kind: str, sent: float, steps: int) -> 
     assert (point.sent_bytes, point.num_steps) == (sent, steps)
 
 
-def test_nodes_of_a_network_tell_what_it_gives_by_one_rank_each_and_a_line_per_number() -> None:
+def test_a_network_is_measured_by_one_rank_per_node_with_a_line_per_number_of_nodes() -> None:
     found = fit_profile(pair_measurements(), name="pair", measured_at=1.0, num_ranks=4, accelerator=h100())
     assert found.num_nodes == 2
     assert found.link_bandwidth_bytes_per_s == pytest.approx(1e9)  # the links inside are told by ranks of one node

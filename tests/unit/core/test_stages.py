@@ -186,7 +186,7 @@ def test_a_step_takes_the_sum_of_its_parts_and_the_fullest_rank_has_the_highest(
     ],
     ids=str,
 )
-def test_the_telling_ranks_are_one_of_each_pipeline_rank_that_may_be_fullest(
+def test_the_reporting_ranks_are_one_of_each_pipeline_rank_that_may_be_fullest(
     layout: Layout, expected: tuple[int, ...]
 ) -> None:
     assert telling_ranks(layout) == expected

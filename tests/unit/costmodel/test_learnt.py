@@ -150,7 +150,7 @@ def test_two_calibrations_are_one_of_all_their_runs_or_the_one_that_is_known() -
     assert calibrated_by_both(replace(JOB, calibration=one), None).calibration == one
 
 
-def test_runs_of_the_whole_step_leave_what_trials_told_of_the_parts() -> None:
+def test_runs_of_the_whole_step_keep_what_trials_showed_of_the_parts() -> None:
     parts = (PartFactor(part="matrix_s", factor=1.2, deviation=0.05),)
     detailed = Calibration(
         factor=1.1, deviation=0.03, num_runs=4, num_trials=4, parts=parts, correlations=((1.0, 0.0), (0.0, 1.0))

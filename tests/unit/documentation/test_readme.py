@@ -37,7 +37,7 @@ def test_commands_and_options_that_the_readme_names_exist() -> None:
         assert set(words) <= known
 
 
-def test_the_errors_that_the_readme_tells_are_those_of_the_page_of_accuracy() -> None:
+def test_the_errors_in_the_readme_are_those_of_the_page_of_accuracy() -> None:
     known, unseen = (ROOT / "docs/reference/accuracy.md").read_text().split("The same with whole sources left out:")
     rows = re.findall(r"^\| .* \| ([\d,]+) \| ([\d.]+) % \| ([\d.]+) % \|$", TEXT, re.MULTILINE)
     assert len(rows) >= 4

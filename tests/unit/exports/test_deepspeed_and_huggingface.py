@@ -42,7 +42,7 @@ _AUTO = """
 """
 
 
-def test_auto_is_filled_in_from_the_command_beside_it_or_told() -> None:
+def test_auto_is_filled_in_from_the_command_beside_it_or_noted() -> None:
     batch = "--per_device_train_batch_size 4 --gradient_accumulation_steps 2"
     command = f"deepspeed --num_gpus 8 train.py {batch} --bf16 true"
     found = read(f"{command}\n{_AUTO}", "deepspeed")

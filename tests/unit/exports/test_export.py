@@ -208,6 +208,6 @@ def test_every_format_has_a_stack_of_the_catalog() -> None:
     ("wanted", "text"),
     [("deepspeed", '{"\\ud800": 1, "zero_optimization": {"stage": 3}}'), ("megatron-bridge", "model.x='\\ud800'")],
 )
-def test_names_that_are_no_unicode_are_told_so_that_they_can_be_shown(wanted: str, text: str) -> None:
+def test_names_that_are_no_unicode_are_written_so_that_they_can_be_shown(wanted: str, text: str) -> None:
     assert str(read(text, wanted).notes).encode()
     assert all(f"{note.setting}{note.detail}".encode() for note in read(text, wanted).notes)

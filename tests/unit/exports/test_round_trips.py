@@ -68,7 +68,7 @@ def test_settings_that_a_format_can_express_are_read_back_unchanged(name: Export
 
 
 @given(layout=sayable(FORMATS[F.DEEPSPEED], JOB))
-def test_the_batch_sizes_of_deepspeed_alone_tell_the_ranks(layout: Layout) -> None:
+def test_the_batch_sizes_of_deepspeed_alone_give_the_number_of_ranks(layout: Layout) -> None:
     assert read(export(JOB, layout, "deepspeed").text).num_ranks == layout.world_size
 
 

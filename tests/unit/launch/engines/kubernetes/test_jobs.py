@@ -215,7 +215,7 @@ def test_a_job_ends_once_it_is_complete_and_no_pod_is_left() -> None:
     assert judge(DONE, replace(DONE, index=1), job=job) == JobStatus(phase=EngineJobPhase.ENDED)
 
 
-def test_a_failed_job_tells_the_last_words_of_what_failed_also_before_its_node_began() -> None:
+def test_a_failed_job_shows_the_last_output_of_its_failure_also_before_its_node_began() -> None:
     status = judge(running_node(0, phase="Failed", main=FAILED), node(1, is_gone=True), job=failed_job())
     assert status.phase is EngineJobPhase.ENDED
     assert status.detail == "pod t-1-0-abcde: exit code 1, Error: ModuleNotFoundError: No module named 'autotuner'"

@@ -30,7 +30,7 @@ def pod_of(document: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def test_a_job_is_as_many_pods_as_nodes_at_once_tries_once_and_tells_a_pod_taken_away_from_one_that_failed() -> None:
+def test_a_job_is_one_pod_per_node_tries_once_and_distinguishes_a_removed_pod_from_a_failed_one() -> None:
     document = job("gpus", SETTINGS, order())
     spec, pod = document["spec"], pod_of(document)
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)

@@ -171,7 +171,7 @@ def test_a_job_is_a_driver_that_gets_nodes_and_task_outside_the_shell_command(
     assert codec.loads(NodeTask, ray.job.order["task"]) == wanted.task
 
 
-def test_nodes_give_accelerators_cores_and_what_tells_their_queue_from_others(ray: ScriptedRay) -> None:
+def test_nodes_give_accelerators_cores_and_the_features_of_their_queue(ray: ScriptedRay) -> None:
     cluster = replace(h100_cluster(num_nodes=2, accelerators_per_node=8), queue="fast")
     said: dict[str, Any] = {"cpus_per_accelerator": 6, "resources": {"scratch": 1.0}}
     ray.engine(**said, queue_resources={"fast": {"ib": 1.0}, "slow": {}}).submit(order(cluster=cluster))
@@ -216,7 +216,7 @@ def test_somebody_elses_job_of_that_name_is_left_alone(ray: ScriptedRay) -> None
         ray.engine().submit(order())
 
 
-def test_a_job_that_ray_remembers_though_it_was_told_to_forget_it_makes_room(ray: ScriptedRay) -> None:
+def test_a_job_that_ray_still_lists_after_its_deletion_makes_room(ray: ScriptedRay) -> None:
     """Its monitor notes the end of a job that was deleted meanwhile as the failure of a new one, without metadata."""
     ray.jobs[NAME] = Job({"metadata": None}, status="FAILED")
     ray.engine().submit(order())
@@ -313,7 +313,7 @@ def test_a_cancelled_job_is_gone_when_its_driver_says_so(ray: ScriptedRay) -> No
     assert set(ray.stopped) == {NAME}
 
 
-def test_a_job_is_told_to_end_until_it_does(ray: ScriptedRay) -> None:
+def test_the_end_of_a_job_is_requested_until_it_ends(ray: ScriptedRay) -> None:
     """Ray tells nothing to a driver that it is only about to start."""
     assert ray.engine().cancel(f"{NAME}:5f3c"), "of a job that nobody knows"
     assert ray.stopped == []

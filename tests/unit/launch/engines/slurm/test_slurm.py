@@ -237,7 +237,7 @@ def run(script: str, programs: Path, number: int) -> str:
     return done.stdout
 
 
-def test_the_script_tells_each_node_who_it_is_and_where_to_meet(tmp_path: Path, programs: Path) -> None:
+def test_the_script_gives_each_node_its_rank_and_the_meeting_address(tmp_path: Path, programs: Path) -> None:
     folder = tmp_path / "it's a folder $(touch evil)"
     folder.mkdir()
     said = settings(str(tmp_path), python=str(programs / "node"))
