@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from autotuner.core.sweep import SweepRequest
     from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, RetuneCreate, SweepClone, SweepCreate
     from autotuner.core.trial_spec import Trainer
-    from autotuner.core.upkeep import MfuGateRequest, RetuneRequest
+    from autotuner.core.upkeep import RegressionGateRequest, RetuneRequest
     from autotuner.exports.shared.target import Export, Imported
     from autotuner.runs.past_trials import CalibrationCache
     from autotuner.search.explain.bandwidth import BandwidthCurve
@@ -294,7 +294,7 @@ class Autotuner:
 
         trainer = None if request.trainer is None else resolved(request.trainer)
         job = self.measured_job(request, Stack() if trainer is None else load(Stack, trainer.stack))
-        is_gated, space = request.loss_gate.enabled, request.space
+        is_gated, space = request.convergence_gate.enabled, request.space
         return extended(
             SweepRequest,
             request,
@@ -314,7 +314,7 @@ class Autotuner:
             InvalidInput: A changed value breaks a rule together with values of the original.
         """
         request = self.resolve(request)
-        job, gate = request.job_like(original.job), replace(original.loss_gate, **request.loss_gate)
+        job, gate = request.job_like(original.job), replace(original.convergence_gate, **request.convergence_gate)
         space = trial_space(job, original.trainer, request.space, is_gated=gate.enabled)
         if request.is_of_same_job:
             space = original.space.with_axes(**{axis: getattr(space, axis) for axis in request.space})
@@ -325,12 +325,12 @@ class Autotuner:
             space=space,
             budget=replace(original.budget, **request.budget),
             trial=replace(original.trial, **request.trial),
-            loss_gate=gate,
+            convergence_gate=gate,
             challenge=None,
             **{name: value for name, value in said.items() if value is not None},
         )
 
-    def gate(self, request: GateCreate) -> MfuGateRequest:
+    def gate(self, request: GateCreate) -> RegressionGateRequest:
         """Return the request for a performance regression gate, with each name replaced by its object.
 
         It raises the errors of ``sweep``, too.
@@ -338,12 +338,12 @@ class Autotuner:
         Raises:
             InvalidDocument: The layout cannot run. The error names every rule that it breaks.
         """
-        from autotuner.core.upkeep import MfuGateRequest  # noqa: PLC0415  # predictions need none of it
+        from autotuner.core.upkeep import RegressionGateRequest  # noqa: PLC0415  # predictions need none of it
 
         sweep = self.sweep(request)
         if request.layout is not None:
             require_asked(request.layout, sweep.trial_job, trial_rules(sweep.trainer))
-        return extended(MfuGateRequest, request, sweep=sweep)
+        return extended(RegressionGateRequest, request, sweep=sweep)
 
     def retune(self, request: RetuneCreate) -> RetuneRequest:
         """Return the request for a retune, with each name replaced by its object; raises the errors of ``sweep``.

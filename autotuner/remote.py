@@ -688,7 +688,7 @@ class Remote:
         """Return the results of a retune's layout in use from run to run, each with the range that noise explains."""
         return self._get(f"/retunes/{name}/trend", Listed[TrendPoint])
 
-    # ---------------------------------------------------------------- MFU gates
+    # ---------------------------------------------------------------- performance regression gates
     def create_gate(self, body: GateCreate) -> GateRun:
         """Start a performance regression gate, which measures whether a layout trains slower than a stored baseline."""
         return self._post("/gates", GateRun, body)

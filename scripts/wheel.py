@@ -74,7 +74,7 @@ def _run_trial(environment: Path, folder: Path) -> None:
     others = next((_TOOLS.parent / "lib").glob("python*/site-packages"))
     env = os.environ | {"PYTHONPATH": str(others), "AUTOTUNER_DATABASE_URL": f"sqlite:///{folder}/autotuner.db"}
     started = time.monotonic()
-    _run(environment / "bin/autotuner", "sweep", *job, "--trials", "1", "--no-loss-gate", cwd=folder, env=env)
+    _run(environment / "bin/autotuner", "sweep", *job, "--trials", "1", "--no-convergence-gate", cwd=folder, env=env)
     print(f"{time.monotonic() - started:5.2f} s  a sweep of one real trial, started from the wheel")
 
 

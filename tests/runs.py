@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotuner.core.run import Finish, Lease, Run, RunState
-from autotuner.core.upkeep import GateRun, MfuGateResult, RetuneOutcome, RetuneRun
+from autotuner.core.upkeep import GateRun, RegressionGateResult, RetuneOutcome, RetuneRun
 from autotuner.search.upkeep import gate as gates
 from autotuner.search.upkeep import retune as retunes
 from autotuner.store.sql import Store
@@ -35,7 +35,7 @@ def end(store: Store, run: Run, state: RunState, detail: str = "", *, now: float
 
 
 def conclude_gate(
-    store: Store, gate: GateRun, result: MfuGateResult, detail: str = "", *, now: float = 30.0
+    store: Store, gate: GateRun, result: RegressionGateResult, detail: str = "", *, now: float = 30.0
 ) -> GateRun:
     """Cancel the queued sweep of a gate, and end the gate as if it had measured that."""
     assert gate.child_id is not None
@@ -43,7 +43,7 @@ def conclude_gate(
     return end_gate(store, gate, result, detail, now=now)
 
 
-def end_gate(store: Store, gate: GateRun, result: MfuGateResult, detail: str = "", *, now: float) -> GateRun:
+def end_gate(store: Store, gate: GateRun, result: RegressionGateResult, detail: str = "", *, now: float) -> GateRun:
     """End the only gate that awaits no sweep any more."""
     run = claimed(store, "gate", now=now)
     assert run.id == gate.id

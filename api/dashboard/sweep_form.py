@@ -212,7 +212,7 @@ class Form:
         values |= _model(_name_of(job.model, app.model)) | _cluster(_name_of(cluster, app.cluster))
         if trace is not None and FaultTrace.parse(str(trace)) != trace:
             values |= {"fault_trace": (str(trace),), STEPS: (str(trace.num_steps),)}
-        suiting = trial_space(at_worst(job, trace), request.trainer, {}, is_gated=request.loss_gate.enabled)
+        suiting = trial_space(at_worst(job, trace), request.trainer, {}, is_gated=request.convergence_gate.enabled)
         for name, axis in AXES.items():
             values |= axis.texts(request.space.values(name), suiting.values(name))
         return cls(values=values)

@@ -84,7 +84,7 @@ def list_baselines(app: AppOf) -> Document[Listed[Baseline]]:
 
     A name has one baseline for each job.
     """
-    return Listed.whole(app.store.mfu_gates.list_baselines())
+    return Listed.whole(app.store.regression_gates.list_baselines())
 
 
 @router.delete("/baselines/{name}/{key}", responses=problems(404, 422))
@@ -94,11 +94,11 @@ def remove_baseline(app: AppOf, caller: CallerOf, name: Name, key: _Key) -> Docu
     In this way, people accept a slowdown. Only the caller whose gate set the baseline and admins may do this. The
     answer is the removed baseline.
     """
-    baseline = app.store.mfu_gates.get_baseline(name, key)
+    baseline = app.store.regression_gates.get_baseline(name, key)
     if baseline is None:
         raise NotFound("baseline", name)
     caller.require_own("baseline", name, app.store.runs.get(GateRun, baseline.gate_id).created_by)
-    app.store.mfu_gates.remove_baseline(name, key)
+    app.store.regression_gates.remove_baseline(name, key)
     return baseline
 
 

@@ -24,7 +24,7 @@ from autotuner.core.requests import JobQuestion, PredictedJobRequest
 from autotuner.core.signals import interruptible, terminable
 from autotuner.core.sweep_requests import Adoption, GateCreate
 from autotuner.core.text import inputs_of, to_document
-from autotuner.core.upkeep import GateRun, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, RegressionGateOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,12 +43,12 @@ _FILES = "Files for CI"
 _POLL_S = 0.5
 
 _EXIT_CODES = {
-    MfuGateOutcome.PASSED: 0,
-    MfuGateOutcome.COULD_NOT_RUN: 6,
-    MfuGateOutcome.CANCELLED: 6,
-    MfuGateOutcome.FAILED: 8,
-    MfuGateOutcome.UNDECIDED: 9,
-    MfuGateOutcome.NO_BASELINE: 10,
+    RegressionGateOutcome.PASSED: 0,
+    RegressionGateOutcome.COULD_NOT_RUN: 6,
+    RegressionGateOutcome.CANCELLED: 6,
+    RegressionGateOutcome.FAILED: 8,
+    RegressionGateOutcome.UNDECIDED: 9,
+    RegressionGateOutcome.NO_BASELINE: 10,
 }
 
 

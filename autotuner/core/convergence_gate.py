@@ -90,13 +90,13 @@ by far less (docs/explanation/lossy-exchange.md has the measurements)."""
 
 
 @value
-class LossGate:
+class ConvergenceGate:
     """The settings of a convergence gate: a short training that a lossy layout must pass before it is ranked first.
 
     Lossy means not numerically equivalent to plain training.
     """
 
-    enabled: Annotated[bool, Flag("loss-gate")] = True
+    enabled: Annotated[bool, Flag("convergence-gate")] = True
     """Compare the loss of a layout that is not numerically equivalent (fp8) with a reference before the layout may rank
     first. If false, such layouts are ranked as *not gated*; those with a lossy exchange or an early clip are not ranked
     at all."""
@@ -238,7 +238,7 @@ class GateResult:
         return self.reference_steps * self.reference_step_time_s
 
 
-def is_hopeless(gate: LossGate, candidate: Sequence[Training], reference: Sequence[Training]) -> bool:
+def is_hopeless(gate: ConvergenceGate, candidate: Sequence[Training], reference: Sequence[Training]) -> bool:
     """Return True if the runs so far reject the candidate in any case, so that further runs can be skipped.
 
     Args:
@@ -255,7 +255,7 @@ def is_hopeless(gate: LossGate, candidate: Sequence[Training], reference: Sequen
 
 
 def judge(
-    gate: LossGate, reference: Layout, candidate: Sequence[Training], reference_trainings: Sequence[Training]
+    gate: ConvergenceGate, reference: Layout, candidate: Sequence[Training], reference_trainings: Sequence[Training]
 ) -> GateResult:
     """Return the result of a convergence gate: it passes if the candidate's final loss is close to the reference's.
 

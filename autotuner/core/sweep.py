@@ -12,7 +12,7 @@ from autotuner.core.choices import GradientClip
 from autotuner.core.cluster import SIMULATED, Cluster
 from autotuner.core.codec import content_key, without_defaults
 from autotuner.core.comparison import Challenge, ChallengeFindings
-from autotuner.core.convergence_gate import LossGate
+from autotuner.core.convergence_gate import ConvergenceGate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace, at_worst, require_links
 from autotuner.core.job import Job
@@ -172,7 +172,7 @@ class SweepRequest:
     max_parallel_trials: Count = 1
     """Most trials that run at once, if the launcher has room for them. With more, a sweep ends sooner, but each trial
     is chosen with fewer results known."""
-    loss_gate: LossGate = field(default_factory=LossGate)
+    convergence_gate: ConvergenceGate = field(default_factory=ConvergenceGate)
     """Convergence gate for layouts that are not numerically equivalent."""
     trainer: Trainer | None = None
     """Trainer that runs trials; None: the product's own decoder."""

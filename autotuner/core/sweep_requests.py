@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
 from autotuner.core.comparison import SequentialTest
-from autotuner.core.convergence_gate import LossGate
+from autotuner.core.convergence_gate import ConvergenceGate
 from autotuner.core.documents import GivenFields, InWords, Key, Label, Named, OnlyNamed
 from autotuner.core.errors import InvalidInput
 from autotuner.core.fault_trace import FaultTrace
@@ -81,7 +81,7 @@ class SweepCreate(PredictedJobRequest):
     """Objective that the sweep maximises."""
     max_parallel_trials: Annotated[int, Ge(1), Flag("parallel"), Caption("Trials at once"), Rare()] = 1
     """Most trials that run at once if there is room for them."""
-    loss_gate: Annotated[LossGate, _GATED] = field(default_factory=LossGate)
+    convergence_gate: Annotated[ConvergenceGate, _GATED] = field(default_factory=ConvergenceGate)
     """Convergence gate for layouts that are not numerically equivalent."""
     trainer: Annotated[OnlyNamed[Trainer] | None, Hint("built-in decoder")] = None
     """Name of a registered trainer that runs trials; empty: the product's own decoder."""
@@ -134,7 +134,9 @@ class SweepClone:
     """Objective that the sweep maximises."""
     max_parallel_trials: Annotated[Annotated[int, Ge(1)] | None, Flag("parallel"), Rare()] = None
     """Most trials that run at once if there is room for them."""
-    loss_gate: Annotated[dict[str, Any], GivenFields(LossGate), _GATED, Rare()] = field(default_factory=dict)
+    convergence_gate: Annotated[dict[str, Any], GivenFields(ConvergenceGate), _GATED, Rare()] = field(
+        default_factory=dict
+    )
     """Settings of the convergence gate to change; the others stay."""
 
     @property

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Literal, Self
 
 from autotuner.core.cluster import Cluster
-from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.convergence_gate import ConvergenceGate, GateOutcome, GateResult
 from autotuner.core.errors import Conflict, InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
@@ -165,7 +165,7 @@ def part_of(cluster: Cluster, num_ranks: int) -> Cluster:
     return cluster.resized(num_nodes=num_ranks // per_node, accelerators_per_node=per_node)
 
 
-def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
+def time_to_loss_s(trial: Trial, gate: ConvergenceGate) -> float | None:
     """Return the seconds that the trial's layout needs to reach the loss of a plain layout in a convergence gate.
 
     None means that this is not known. The plain layout trains ``num_lossy_steps`` steps in the gate. A numerically
@@ -183,7 +183,7 @@ def time_to_loss_s(trial: Trial, gate: LossGate) -> float | None:
     return None if steps is None else steps * trial.reached.step_time_s
 
 
-def _steps(trial: Trial, gate: LossGate) -> float | None:
+def _steps(trial: Trial, gate: ConvergenceGate) -> float | None:
     """Return the candidate's number of steps to the loss.
 
     The result of a gate with another number of steps is scaled.

@@ -30,7 +30,7 @@ def gate_key(request: SweepRequest) -> str:
     return content_key(job_key(request), trial.proxy_layers_per_stage, trial.max_gradient_norm)
 
 
-def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
+def gate_content(request: RegressionGateRequest, software: Mapping[str, str]) -> str:
     """Return the content key (a hash) of everything that decides the runs of a performance regression gate.
 
     Such a gate compares the speed of a change with earlier runs. Gates with equal keys can share their runs.
@@ -40,7 +40,8 @@ def gate_content(request: MfuGateRequest, software: Mapping[str, str]) -> str:
         software: For each program, its version as far as it is known before anything has run.
     """
     sweep = request.sweep
-    searched = None if request.layout else [sweep.space, sweep.objective, sweep.budget, sweep.loss_gate, sweep.seed]
+    search = [sweep.space, sweep.objective, sweep.budget, sweep.convergence_gate, sweep.seed]
+    searched = None if request.layout else search
     return content_key(gate_key(sweep), request.layout, searched, sweep.trial, request.software, dict(software))
 
 
@@ -84,7 +85,7 @@ class Baseline:
 
 
 @value
-class MfuGateRequest:
+class RegressionGateRequest:
     """A request for a performance regression gate, in which every name was replaced by the object that it names.
 
     The gate compares the speed of a changed layout or software with a baseline.
@@ -111,7 +112,7 @@ class MfuGateRequest:
 class GateRunRequest:
     """The complete request of a performance gate's run, with the baseline as it was when the gate was requested."""
 
-    gate: MfuGateRequest
+    gate: RegressionGateRequest
     """Gate that the caller requested."""
     key: str
     """Content key of the job and its trainer."""
@@ -121,7 +122,7 @@ class GateRunRequest:
     """Baseline at the time of the request; None: there was none."""
 
 
-class MfuGateOutcome(StrEnum):
+class RegressionGateOutcome(StrEnum):
     """The possible outcomes of a performance regression gate, which compares the speed of a change with a baseline.
 
     ``passed`` and ``failed`` say whether the change is fast enough. The other outcomes say why the gate could not
@@ -137,10 +138,10 @@ class MfuGateOutcome(StrEnum):
 
 
 @value
-class MfuGateResult:
+class RegressionGateResult:
     """The result of a performance regression gate: its outcome, the measured runs, and changes of the environment."""
 
-    outcome: MfuGateOutcome
+    outcome: RegressionGateOutcome
     findings: ChallengeFindings | None = None
     """Findings of the measured runs; None if nothing was measured."""
     changes: tuple[EnvironmentChange, ...] = ()
@@ -158,12 +159,12 @@ class GateRun(Run):
 
     kind: Literal["gate"] = "gate"
     request: GateRunRequest
-    result: MfuGateResult | None = None
+    result: RegressionGateResult | None = None
     """Result of the gate; None until it is finished."""
 
     @property
     @derived
-    def outcome(self) -> MfuGateOutcome | None:
+    def outcome(self) -> RegressionGateOutcome | None:
         """The outcome of the performance regression gate (a comparison with a baseline); None until it is finished."""
         return None if self.result is None else self.result.outcome
 
@@ -171,15 +172,16 @@ class GateRun(Run):
     @derived
     def is_passed(self) -> bool:
         """True if the change may be merged: the gate passed, or its runs became the first baseline, as requested."""
-        is_first = self.outcome is MfuGateOutcome.NO_BASELINE and self.request.gate.sets_baseline
-        return is_first or self.outcome is MfuGateOutcome.PASSED
+        is_first = self.outcome is RegressionGateOutcome.NO_BASELINE and self.request.gate.sets_baseline
+        return is_first or self.outcome is RegressionGateOutcome.PASSED
 
     @property
     def word(self) -> str:
         """The outcome as a word: ``running`` until there is one, ``baseline_set`` for a first baseline."""
         if self.outcome is None:
             return "running"
-        return "baseline_set" if self.is_passed and self.outcome is not MfuGateOutcome.PASSED else self.outcome.value
+        is_first = self.is_passed and self.outcome is not RegressionGateOutcome.PASSED
+        return "baseline_set" if is_first else self.outcome.value
 
 
 @value

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape, quoteattr
 
 from autotuner.core.job import Job
-from autotuner.core.upkeep import GateRun, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, RegressionGateOutcome
 from autotuner.report.gate import gate_report, predicted_gate_report
 from autotuner.report.report import Cells, Figure, Lines, Report, Table
 from autotuner.report.terminal import beside, line_of, statement
@@ -26,7 +26,7 @@ class GateCase:
     """Report of the gate; its headline names the case."""
     group: str
     """Name that gates of one group share, such as the name of their baseline."""
-    outcome: MfuGateOutcome | None
+    outcome: RegressionGateOutcome | None
     """Outcome of the gate; None while it runs."""
     is_passed: bool
     """True if the change may be merged."""
@@ -93,7 +93,7 @@ def _colour(case: GateCase) -> str:
     match case.outcome:
         case None:
             return _GREY
-        case MfuGateOutcome.FAILED:
+        case RegressionGateOutcome.FAILED:
             return _RED
         case _ if case.is_passed:
             return _GREEN
@@ -154,7 +154,7 @@ def _problem(case: GateCase) -> str | None:
         return "skipped"
     if case.is_passed:
         return None
-    return "failure" if case.outcome is MfuGateOutcome.FAILED else "error"
+    return "failure" if case.outcome is RegressionGateOutcome.FAILED else "error"
 
 
 def _lines(report: Report) -> Iterator[str]:

@@ -24,8 +24,8 @@ from autotuner.core.trial import Trial
 from autotuner.core.units import format_bytes, format_rate, format_seconds
 from autotuner.core.upkeep import (
     GateRunRequest,
-    MfuGateOutcome,
-    MfuGateResult,
+    RegressionGateOutcome,
+    RegressionGateResult,
     RetuneOutcome,
     RetuneRequest,
     StepChange,
@@ -153,7 +153,7 @@ def _environment(changes: Sequence[EnvironmentChange], then: Mapping[str, str]) 
 
 # ------------------------------------------------------------------ gates
 def gate_verdict(
-    asked: GateRunRequest, result: MfuGateResult, sweep: Sweep | None = None, trials: Sequence[Trial] = ()
+    asked: GateRunRequest, result: RegressionGateResult, sweep: Sweep | None = None, trials: Sequence[Trial] = ()
 ) -> str:
     """Describe how a performance regression gate ended, with its numbers and without a full stop.
 
@@ -165,9 +165,9 @@ def gate_verdict(
     """
     found = result.findings or ChallengeFindings()
     stopped = "" if sweep is None else sweep.stop_detail
-    if result.outcome is MfuGateOutcome.CANCELLED:
+    if result.outcome is RegressionGateOutcome.CANCELLED:
         return f"cancelled before it was decided: {stopped}"
-    if result.outcome is MfuGateOutcome.COULD_NOT_RUN:
+    if result.outcome is RegressionGateOutcome.COULD_NOT_RUN:
         failed = sweep is not None and sweep.state is RunState.FAILED
         return f"its sweep failed: {stopped}" if failed else found.death or f"nothing was measured: {stopped}"
     if found.runs is None:
@@ -177,7 +177,9 @@ def gate_verdict(
     return f"{_beside_stored(asked, result, found, found.runs)}{reused}"
 
 
-def _beside_stored(asked: GateRunRequest, result: MfuGateResult, found: ChallengeFindings, runs: RunGroup) -> str:
+def _beside_stored(
+    asked: GateRunRequest, result: RegressionGateResult, found: ChallengeFindings, runs: RunGroup
+) -> str:
     name, against = asked.gate.baseline, found.against_baseline
     if asked.baseline is None or against is None:
         then = (
@@ -187,7 +189,7 @@ def _beside_stored(asked: GateRunRequest, result: MfuGateResult, found: Challeng
         )
         return f"no baseline {name} is stored for this job: {found.measured} reaches {_reached(runs)}; {then}"
     said = f"compared with {name} it is {comparison_in_words(against)}; it reaches {_reached(runs)}"
-    if result.outcome is MfuGateOutcome.PASSED:
+    if result.outcome is RegressionGateOutcome.PASSED:
         return said
     return f"{said}; {_environment(result.changes, asked.baseline.runs[-1].environment)}"
 
@@ -213,9 +215,9 @@ def predicted_verdict(gate: PredictedGate, job: Job) -> str:
         return f"{candidate}: {fits}"
     prediction = f"{candidate} is predicted to be {_predicted_change(change)}"
     match gate.outcome:
-        case MfuGateOutcome.PASSED:
+        case RegressionGateOutcome.PASSED:
             return f"{prediction}; {fits}"
-        case MfuGateOutcome.FAILED:
+        case RegressionGateOutcome.FAILED:
             return f"{prediction}, more than the {100 * gate.tolerance:g} % that is tolerated"
     return f"{prediction}, which is within the error of the prediction; measure it"
 

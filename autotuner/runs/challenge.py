@@ -171,7 +171,7 @@ def _better(request: SweepRequest, challenge: Challenge, ended: Sequence[Trial],
     """Return the first runs of other layouts that beat the incumbent's mean, the best first."""
     runs = run_group(own)
     to_beat = statistics.fmean(runs.rates) if runs else 0.0
-    leading = request.objective.leading(ended) if request.loss_gate.enabled else request.objective.ranked(ended)
+    leading = request.objective.leading(ended) if request.convergence_gate.enabled else request.objective.ranked(ended)
     others = [trial for trial in leading if trial.layout != challenge.incumbent]
     return [trial for trial in others if trial.measurement and trial.measurement.tokens_per_s > to_beat]
 
@@ -186,7 +186,7 @@ def _may_take_over(request: SweepRequest, challenge: Challenge, trial: Trial) ->
     if trial.layout.needs_passed_gate:
         return passed
     is_same = challenge.incumbent is not None and function_key(trial.layout) == function_key(challenge.incumbent)
-    return passed or is_same or trial.layout.is_equivalent or not request.loss_gate.enabled
+    return passed or is_same or trial.layout.is_equivalent or not request.convergence_gate.enabled
 
 
 def _num_measured(trials: Sequence[Trial]) -> int:

@@ -11,9 +11,9 @@ import numpy as np
 from autotuner.core.choices import GradientClip, GradientSync
 from autotuner.core.columns import Integers, LayoutColumns
 from autotuner.core.convergence_gate import (
+    ConvergenceGate,
     GateOutcome,
     GateResult,
-    LossGate,
     Training,
     function_key,
     is_hopeless,
@@ -92,7 +92,7 @@ class _RunningGate:
         return until - self.began_at - self.waited_s
 
 
-class LossGates:
+class ConvergenceGates:
     """The convergence gates of one sweep: it says which trial needs a gate, and counts the time of running gates.
 
     A convergence gate trains a layout that is not numerically equivalent, and compares its loss with that of a
@@ -100,7 +100,7 @@ class LossGates:
     """
 
     def __init__(self, request: SweepRequest) -> None:
-        self._is_enabled = request.loss_gate.enabled
+        self._is_enabled = request.convergence_gate.enabled
         self._precisions = request.job.cluster.accelerator.precisions
         self._in_use = request.challenge.incumbent if request.challenge else None
         self._running: dict[int, _RunningGate] = {}
@@ -187,7 +187,7 @@ _MOST_VALIDATION_BATCHES = 8
 number of batches, spread evenly over the data."""
 
 
-def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vocab_size: int) -> TrialSettings:
+def gate_settings(settings: TrialSettings, gate: ConvergenceGate, candidate: Layout, vocab_size: int) -> TrialSettings:
     """Return the settings of the trainings of a convergence gate: only steps, without warm-up, repeats or profiles.
 
     If ranks exchange less than their whole gradients, or clip their own gradients, each rank trains on its own
@@ -208,7 +208,7 @@ def gate_settings(settings: TrialSettings, gate: LossGate, candidate: Layout, vo
 
 
 def run_gate(
-    launcher: Launcher, candidate: TrialSpec, reference: Layout, gate: LossGate, watcher: TrialWatcher
+    launcher: Launcher, candidate: TrialSpec, reference: Layout, gate: ConvergenceGate, watcher: TrialWatcher
 ) -> GateResult | Stopped:
     """Train the candidate and the reference layout once per seed, the reference first, and compare their losses.
 
@@ -251,7 +251,7 @@ def run_gate(
     return judge(gate, reference, trainings[candidate.layout], trainings[reference])
 
 
-def _spec(candidate: TrialSpec, layout: Layout, gate: LossGate, number: int) -> TrialSpec:
+def _spec(candidate: TrialSpec, layout: Layout, gate: ConvergenceGate, number: int) -> TrialSpec:
     role = "candidate" if layout == candidate.layout else "reference"
     return replace(
         candidate,
@@ -267,7 +267,7 @@ def _died(
     layout: Layout,
     candidate: Layout,
     reference: Layout,
-    gate: LossGate,
+    gate: ConvergenceGate,
     trainings: dict[Layout, list[Training]],
 ) -> GateResult:
     """Return the result of a gate in which a training failed.

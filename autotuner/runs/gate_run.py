@@ -10,8 +10,8 @@ from autotuner.core.upkeep import (
     Baseline,
     GateRun,
     GateRunRequest,
-    MfuGateRequest,
-    MfuGateResult,
+    RegressionGateRequest,
+    RegressionGateResult,
     gate_content,
     gate_key,
 )
@@ -45,7 +45,7 @@ def gate_kind(store: Store) -> Kind:
 
 def ask_gate(
     store: Store,
-    request: MfuGateRequest,
+    request: RegressionGateRequest,
     software: Mapping[str, str],
     *,
     now: float,
@@ -72,10 +72,10 @@ def ask_gate(
     asked = GateRunRequest(gate=request, key=key, content=content, baseline=baseline)
     found = _reused(store, asked) if _may_reuse(request) else None
     by = gate_sweep(request, baseline) if found is None else end_of(found, gate_verdict(asked, found))
-    return store.mfu_gates.create(asked, by=by, now=now, caller=caller)
+    return store.regression_gates.create(asked, by=by, now=now, caller=caller)
 
 
-def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseline | None:
+def baseline_of(store: Store, request: RegressionGateRequest, caller: Caller) -> Baseline | None:
     """Return the stored baseline for a performance regression gate, or None if there is none yet.
 
     The gate compares its measurements with this baseline.
@@ -83,19 +83,19 @@ def baseline_of(store: Store, request: MfuGateRequest, caller: Caller) -> Baseli
     Raises:
         NotOwner: The gate would replace the baseline of another caller.
     """
-    baseline = store.mfu_gates.get_baseline(request.baseline, gate_key(request.sweep))
+    baseline = store.regression_gates.get_baseline(request.baseline, gate_key(request.sweep))
     if baseline is not None and request.sets_baseline:
         caller.require_own("baseline", baseline.name, store.runs.get(GateRun, baseline.gate_id).created_by)
     return baseline
 
 
-def _reused(store: Store, asked: GateRunRequest) -> MfuGateResult | None:
+def _reused(store: Store, asked: GateRunRequest) -> RegressionGateResult | None:
     """Return the result that the newest earlier gate of the same content gives for this one; None if there is none."""
-    earlier = store.mfu_gates.find_reusable(asked.content)
+    earlier = store.regression_gates.find_reusable(asked.content)
     return None if earlier is None else reused_result(asked, earlier)
 
 
-def _may_reuse(request: MfuGateRequest) -> bool:
+def _may_reuse(request: RegressionGateRequest) -> bool:
     """Return True if a request with the same content surely measures the same software.
 
     The code of a registered trainer is only identified by the ``software`` that the caller gives.

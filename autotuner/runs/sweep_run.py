@@ -30,7 +30,7 @@ from autotuner.report.verdicts import findings_in_words
 from autotuner.report.words import gain_in_words
 from autotuner.runs import instructions
 from autotuner.runs.challenge import Phases, findings, is_rerun, next_rerun
-from autotuner.runs.convergence_gate import LossGates
+from autotuner.runs.convergence_gate import ConvergenceGates
 from autotuner.runs.instructions import Instruction, Repeat, RunGate, Spending, no_improvement, nothing_runs, spent
 from autotuner.runs.kind import Do, Step, Wait
 from autotuner.runs.sweep_study import Candidates, SweepStudy
@@ -88,7 +88,7 @@ class SweepMachine:
         self._trials = {trial.number: trial for trial in trials}
         self._job = request.trial_job
         self._candidates = Candidates.of(request)
-        self._gates = LossGates(request)
+        self._gates = ConvergenceGates(request)
         self._study = SweepStudy(request, self._candidates, self._trials, past)
         self._phases = None if request.challenge is None else Phases(request, request.challenge)
         self.demand = demand or Demand(budget=request.budget)

@@ -208,11 +208,11 @@ class TrialPerformer:
             spec = replace(
                 self._spec(order.trial), jobs=self._machine.gate_jobs(order.trial), runs=(), fault_trace=None
             )
-        gate, watcher = self._request.loss_gate, _GateWatcher(self, order.trial)
+        gate, watcher = self._request.convergence_gate, _GateWatcher(self, order.trial)
         return run_gate(self._launcher, spec, order.reference, gate, watcher)
 
     def _not_gated(self, order: RunGate, detail: str) -> GateResult:
-        outcome, tolerance = GateOutcome.NOT_GATED, self._request.loss_gate.tolerance
+        outcome, tolerance = GateOutcome.NOT_GATED, self._request.convergence_gate.tolerance
         return GateResult(outcome=outcome, detail=detail, reference=order.reference, tolerance=tolerance)
 
     def _launched(self, spec: TrialSpec, watcher: _Watcher) -> Outcome:

@@ -52,8 +52,8 @@ _MOST: Mapping[str, float] = {
     "trial.max_measured_steps": 100_000,
     "trial.profiled_steps": 1000,
     "trial.num_validation_batches": 1000,
-    "loss_gate.num_steps": 100_000,
-    "loss_gate.num_lossy_steps": 100_000,
+    "convergence_gate.num_steps": 100_000,
+    "convergence_gate.num_lossy_steps": 100_000,
     "max_parallel_trials": 1000,
 }
 """Largest values of settings that are useful. A trial that takes a week holds its devices for a week."""

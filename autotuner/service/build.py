@@ -24,7 +24,7 @@ from autotuner.core.study import StudyRun
 from autotuner.core.sweep import Sweep, SweepRequest, SweepStanding
 from autotuner.core.sweep_requests import GateCreate, OptimizerStudyCreate, SweepCreate
 from autotuner.core.trial_spec import Trainer, TrainerOffer
-from autotuner.core.upkeep import GateRun, MfuGateRequest, Retune, RetuneRequest
+from autotuner.core.upkeep import GateRun, RegressionGateRequest, Retune, RetuneRequest
 from autotuner.door import Autotuner, is_this_machine
 from autotuner.launch.contract import Launcher
 from autotuner.launch.devices import DevicePool
@@ -346,7 +346,7 @@ class App(Autotuner):
         if self.settings.num_workers and (said := self.launcher.refuses(cluster)):
             raise InvalidInput("cluster", cluster.name, f"cannot run trials here: {said}", LOCAL)
 
-    def _ask_gate(self, request: MfuGateRequest, caller: Caller) -> GateRun:
+    def _ask_gate(self, request: RegressionGateRequest, caller: Caller) -> GateRun:
         """Queue the sweep of a gate, or finish the gate with the result of an earlier gate with the same content."""
         baseline_of(self.store, request, caller)  # refuse callers without the right before any work
         self.require_runnable(gate_sweep(request, None))

@@ -13,7 +13,7 @@ from autotuner.core.access import DAY_S
 from autotuner.core.health import KnownWorker, Trouble, TroubleKind
 from autotuner.core.run import OPEN, RunState
 from autotuner.core.trial import TrialState
-from autotuner.core.upkeep import MfuGateOutcome, Verdict
+from autotuner.core.upkeep import RegressionGateOutcome, Verdict
 from autotuner.store.engine import AnySelect, reading, select_values, values_of, writing
 from autotuner.store.runs import NEWEST, Part
 from autotuner.store.tables import runs, sweeps, trials, workers
@@ -24,8 +24,8 @@ _SHOWN_S = 7 * DAY_S
 """Seconds for which a failed sweep, gate or delivery is shown as an incident: one week."""
 
 _OUTCOMES = {
-    MfuGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
-    MfuGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
+    RegressionGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
+    RegressionGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
 }
 """Kinds of incidents by the outcome of a gate that measured; gates with other outcomes could not run."""
 

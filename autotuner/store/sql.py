@@ -13,8 +13,8 @@ from autotuner.store.descriptions import DescriptionStore
 from autotuner.store.engine import make_engine, writing
 from autotuner.store.health import Health
 from autotuner.store.history import HistoryStore
-from autotuner.store.mfu_gates import GATE_ROWS, MfuGateStore
 from autotuner.store.optimizer_studies import OptimizerStudyStore
+from autotuner.store.regression_gates import GATE_ROWS, RegressionGateStore
 from autotuner.store.retention import Retention
 from autotuner.store.retunes import RETUNE_ROWS, RetuneStore
 from autotuner.store.runs import ROWS, RunStore
@@ -52,7 +52,7 @@ class Store(SweepStore, TrialStore):
         control: Changes that people make to existing sweeps.
         comments: Comments of people on sweeps and trials.
         retunes: Scheduled retunings and their runs.
-        mfu_gates: Performance regression gates and their baselines.
+        regression_gates: Performance regression gates and their baselines.
         optimizer_studies: Optimizer studies and their trials.
         announcements: Announcements of outcomes, webhooks that receive them, and their deliveries.
         history: Measurements of the trials of all sweeps.
@@ -69,7 +69,7 @@ class Store(SweepStore, TrialStore):
         self.control = ControlStore(engine, self.runs)
         self.comments = CommentStore(engine, self.runs)
         self.retunes = RetuneStore(engine, self.runs)
-        self.mfu_gates = MfuGateStore(engine, self.runs)
+        self.regression_gates = RegressionGateStore(engine, self.runs)
         self.optimizer_studies = OptimizerStudyStore(engine, self.runs)
         self.announcements = AnnouncementStore(engine, self.runs)
         self.history = HistoryStore(engine, self.runs)

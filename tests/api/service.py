@@ -107,7 +107,7 @@ def serve_plain() -> Iterator[PlainService]:
         yield PlainService(api=api, address=address)
 
 
-def loss_gate_result(**changes: Any) -> GateResult:
+def gate_result(**changes: Any) -> GateResult:
     """A convergence gate that was passed, of one seed and two steps."""
     value = GateResult(
         outcome=GateOutcome.PASSED,

@@ -14,7 +14,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.core.trial_spec import TrialSettings
-from autotuner.core.upkeep import MfuGateOutcome, Verdict
+from autotuner.core.upkeep import RegressionGateOutcome, Verdict
 from autotuner.store.sql import Store
 from tests.api.bodies import EIGHT
 from tests.api.service import NOW, StoreDriver
@@ -40,7 +40,7 @@ def test_nothing_needs_anybody_where_nothing_went_wrong(client: httpx.Client, dr
 def test_incidents_are_listed_worst_first_with_their_pages(client: httpx.Client, driver: StoreDriver) -> None:
     retune(driver)
     finished_run(driver, Verdict.REGRESSION, 900.0, "lost 10 %")
-    gate = finished_gate(driver, MfuGateOutcome.FAILED, 940.0, "6 % slower")
+    gate = finished_gate(driver, RegressionGateOutcome.FAILED, 940.0, "6 % slower")
     found = client.get("/attention").json()["items"]
     assert [(one["kind"], one["path"], one["detail"]) for one in found[1:]] == [
         ("regression", "/retunes/nightly", "lost 10 %"),

@@ -153,13 +153,13 @@ def test_a_ranking_is_by_measured_mfu_and_keeps_its_ranks_from_page_to_page(
 def test_a_sweep_keeps_what_it_maximises_how_many_trials_run_at_once_and_its_convergence_gate(
     client: httpx.Client,
 ) -> None:
-    asked = {"objective": {"metric": "tokens_per_s"}, "max_parallel_trials": 4, "loss_gate": {"num_seeds": 5}}
+    asked = {"objective": {"metric": "tokens_per_s"}, "max_parallel_trials": 4, "convergence_gate": {"num_seeds": 5}}
     created = client.post("/sweeps", json=CPU | asked).json()
     assert created["objective"] == {"metric": "tokens_per_s", "under_faults": False, "profile": [], "front": []}
     assert created["request"]["max_parallel_trials"] == 4
-    assert created["request"]["loss_gate"]["num_seeds"] == 5
-    refused = client.post("/sweeps", json=CPU | {"loss_gate": {"num_seeds": 1}, "max_parallel_trials": 0}).json()
-    assert [error["field"] for error in refused["errors"]] == ["max_parallel_trials", "loss_gate.num_seeds"]
+    assert created["request"]["convergence_gate"]["num_seeds"] == 5
+    refused = client.post("/sweeps", json=CPU | {"convergence_gate": {"num_seeds": 1}, "max_parallel_trials": 0}).json()
+    assert [error["field"] for error in refused["errors"]] == ["max_parallel_trials", "convergence_gate.num_seeds"]
 
 
 def test_a_trial_that_was_ended_says_why(client: httpx.Client, driver: StoreDriver) -> None:

@@ -117,7 +117,11 @@ REFUSED: dict[str, tuple[dict[str, Any], Sequence[Case]]] = {
             field("space.tensor_degree", space={"tensor_degree": [2]}),
             field("budget.min_gain", 1.0, budget={"min_gain": 1.5}),
             field(
-                "max_parallel_trials", None, "loss_gate.num_seeds", loss_gate={"num_seeds": 1}, max_parallel_trials=0
+                "max_parallel_trials",
+                None,
+                "convergence_gate.num_seeds",
+                convergence_gate={"num_seeds": 1},
+                max_parallel_trials=0,
             ),
             said("30;0_1;late", fault_trace="7;0_1;0.06\n30;0_1;late"),
             said("9;2_3;0.06", fault_trace="7;0_1;0.06\n9;2_3;0.06"),

@@ -9,7 +9,7 @@ from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.topology.read import read_topology
 from autotuner.catalog.topology.topology import on_cluster
 from autotuner.core.comment import CommentCreate
-from autotuner.core.upkeep import MfuGateOutcome, Verdict
+from autotuner.core.upkeep import RegressionGateOutcome, Verdict
 from autotuner.store.options import Page as Window
 from tests.announcements import webhook
 from tests.api.service import NOW, StoreDriver
@@ -101,7 +101,7 @@ def stocked(driver: StoreDriver, num_trials: int) -> dict[str, str]:
     for night in range(12):
         verdict = Verdict.REGRESSION if night > 9 else Verdict.UNCHANGED
         finished_run(driver, verdict, 1000.0 - 33 * (night > 9) + night % 3, "as before", "nightly", night)
-    gate = finished_gate(driver, MfuGateOutcome.FAILED, 934.0, "6.6 % slower than the baseline")
+    gate = finished_gate(driver, RegressionGateOutcome.FAILED, 934.0, "6.6 % slower than the baseline")
     driver.store.announcements.save_webhook(webhook(name="ours"))
     driver.store.descriptions.save(cpu_cluster(name="lab"))
     pod = replace(load_cluster("a100:512@dgx-superpod"), name="pod")

@@ -33,9 +33,9 @@ from autotuner.core.upkeep import (
     Baseline,
     GateRun,
     GateRunRequest,
-    MfuGateOutcome,
-    MfuGateRequest,
-    MfuGateResult,
+    RegressionGateOutcome,
+    RegressionGateRequest,
+    RegressionGateResult,
     RetuneOutcome,
     RetuneRequest,
     RetuneRun,
@@ -50,7 +50,7 @@ from autotuner.search.predicted_ranking import PredictedLayout, best_predicted
 from autotuner.search.upkeep.cron import DueRun
 from autotuner.store.engine import writing
 from autotuner.store.tables import runs as queue
-from tests.api.service import NOW, StoreDriver, loss_gate_result
+from tests.api.service import NOW, StoreDriver, gate_result
 from tests.builders import (
     cpu_cluster,
     cpu_layout,
@@ -270,7 +270,7 @@ def gated_trial(driver: StoreDriver) -> Trial:
     sweep = driver.sweep()
     layout = cpu_layout(tensor_parallel_degree=2, precision=Precision.FP8_EMULATED)
     trial = driver.ended(sweep, 0, layout=layout)
-    gate = loss_gate_result(
+    gate = gate_result(
         outcome=GateOutcome.PASSED,
         detail=f"after {_STEPS} steps the candidate's loss differs by +0.31 ± 0.24 % from the loss of the reference "
         "tp2: within the tolerance of 2 %",
@@ -510,19 +510,21 @@ def queued_gate(
     driver: StoreDriver, software: str = "pull request 7", held_to: Layout | None = None, **changes: Any
 ) -> GateRun:
     """A gate held to the baseline main, whose sweep is queued."""
-    request = MfuGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main", software=software)
+    request = RegressionGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main", software=software)
     baseline = Baseline(
         name="main", key="k" * 64, layout=held_to or INCUMBENT, runs=(runs(1000.0),), gate_id="mg-0", at=NOW
     )
     asked = GateRunRequest(gate=replace(request, **changes), key="k" * 64, content=software, baseline=baseline)
-    return driver.store.mfu_gates.create(asked, by=sweep_request(), now=NOW)
+    return driver.store.regression_gates.create(asked, by=sweep_request(), now=NOW)
 
 
-def finished_gate(driver: StoreDriver, outcome: MfuGateOutcome, rate: float, detail: str, **changes: Any) -> GateRun:
+def finished_gate(
+    driver: StoreDriver, outcome: RegressionGateOutcome, rate: float, detail: str, **changes: Any
+) -> GateRun:
     """A gate that ended so, and what it measured is the baseline from now on if it passed."""
-    is_passed = outcome is MfuGateOutcome.PASSED
+    is_passed = outcome is RegressionGateOutcome.PASSED
     gate = queued_gate(driver, sets_baseline=is_passed, **changes)
     findings = found(rate, simulated=gate.request.gate.sweep.runs_on.engine == SIMULATED)
-    result = MfuGateResult(outcome=outcome, findings=findings, changes=() if is_passed else (CHANGE,))
+    result = RegressionGateResult(outcome=outcome, findings=findings, changes=() if is_passed else (CHANGE,))
     _free(driver, gate.id)
     return end_gate(driver.store, gate, result, detail, now=NOW + 60)

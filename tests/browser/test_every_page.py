@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from autotuner.core.choices import Recompute
 from autotuner.core.sweep import Sweep
-from autotuner.core.upkeep import MfuGateOutcome, Verdict
+from autotuner.core.upkeep import RegressionGateOutcome, Verdict
 from autotuner.report.drawing import MANY
 from autotuner.store.sql import memory_store
 from tests.announcements import webhook
@@ -187,7 +187,7 @@ def hostile_pages(driver: StoreDriver) -> list[str]:
     retune(driver)
     for night in range(3):
         finished_run(driver, Verdict.UNCHANGED, 1000.0 + night, HOSTILE, "nightly", night)
-    gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, HOSTILE)
+    gate = finished_gate(driver, RegressionGateOutcome.PASSED, 1000.0, HOSTILE)
     driver.store.announcements.save_webhook(webhook(name="ours"))
     driver.store.descriptions.save(cpu_cluster(name="lab"))
     pages = ("/", "/retunes", "/gates", "/clusters", "/calibrations", "/webhooks", "/login", "/explore", "/nothing")

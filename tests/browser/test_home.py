@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from autotuner.core.health import KnownWorker
 from autotuner.core.measurement import Measurement, PhaseTimes
-from autotuner.core.upkeep import MfuGateOutcome
+from autotuner.core.upkeep import RegressionGateOutcome
 from tests.api.service import NOW, StoreDriver
 from tests.browser.stores import finished_gate
 from tests.builders import cpu_layout, measurement, sweep_request, tiny_job, tiny_model
@@ -79,7 +79,7 @@ def test_a_half_typed_text_survives_a_change_of_the_list(own_page: Page, driver:
 
 
 def test_incidents_stand_on_top_and_link_to_their_pages(page: Page, driver: StoreDriver) -> None:
-    gate = finished_gate(driver, MfuGateOutcome.FAILED, 940.0, "6 % slower")
+    gate = finished_gate(driver, RegressionGateOutcome.FAILED, 940.0, "6 % slower")
     page.goto("/")
     line = page.get_by_role("row").filter(has_text="gate failed")
     expect(line).to_contain_text("pull request 7")

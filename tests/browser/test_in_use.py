@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from autotuner.core.access import AuditEntry, Caller, Scope
 from autotuner.core.run import RunState
-from autotuner.core.upkeep import MfuGateOutcome, Verdict
+from autotuner.core.upkeep import RegressionGateOutcome, Verdict
 from autotuner.costmodel.predict import predict_one
 from tests.announcements import AT, announce, announcement, webhook
 from tests.api.service import NOW, StoreDriver
@@ -38,7 +38,7 @@ def test_the_pages_fit_a_phone(page: Page, driver: StoreDriver) -> None:
     retune(driver, "n" * 80)
     for night in range(9):
         finished_run(driver, Verdict.UNCHANGED, 1000.0 + night, "word " * 60 + "x" * 200, "n" * 80, night)
-    gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "x" * 300, software="s" * 120)
+    gate = finished_gate(driver, RegressionGateOutcome.PASSED, 1000.0, "x" * 300, software="s" * 120)
     driver.store.announcements.save_webhook(webhook(name="w" * 100, url=f"https://{'h' * 60}.example.com/"))
     announce(driver.store.announcements, replace(announcement(), title="t" * 200))
     page.set_viewport_size({"width": 360, "height": 740})
@@ -113,7 +113,9 @@ def test_the_page_shows_how_a_better_layout_differs(page: Page, driver: StoreDri
 
 
 def test_gates_are_listed_with_how_they_ended_beside_their_baselines(page: Page, driver: StoreDriver) -> None:
-    passed = finished_gate(driver, MfuGateOutcome.PASSED, 1004.0, "within 2 % of main", software="pull request 6")
+    passed = finished_gate(
+        driver, RegressionGateOutcome.PASSED, 1004.0, "within 2 % of main", software="pull request 6"
+    )
     waiting = queued_gate(driver)
     page.goto("/gates")
     rows = page.locator("section:has(caption:text('newest first')) tbody tr")
@@ -132,7 +134,7 @@ def test_gates_are_listed_with_how_they_ended_beside_their_baselines(page: Page,
 
 def test_a_gate_shows_the_layout_of_its_baseline_where_it_is_another_one(page: Page, driver: StoreDriver) -> None:
     other = replace(INCUMBENT, micro_batch_size=4)
-    gate = finished_gate(driver, MfuGateOutcome.FAILED, 939.0, "6.1 % ± 0.8 slower than main", held_to=other)
+    gate = finished_gate(driver, RegressionGateOutcome.FAILED, 939.0, "6.1 % ± 0.8 slower than main", held_to=other)
     page.goto(f"/gates/{gate.id}")
     expect(page.get_by_text("the baseline has another layout")).to_be_visible()
     expect(page.locator("#live")).to_contain_text(str(other))
@@ -248,7 +250,7 @@ def test_figures_that_were_not_measured_are_never_called_so(page: Page, driver: 
     driver.estimated(small, 0)
     retune(driver, template=simulated)
     finished_run(driver, Verdict.UNCHANGED, 1000.0, "the incumbent reached 1 ktoken/s")
-    gate = finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "within 2 % of main", sweep=simulated)
+    gate = finished_gate(driver, RegressionGateOutcome.PASSED, 1000.0, "within 2 % of main", sweep=simulated)
     tried_as = (
         "tried on cpu:2 (2 of these)",
         "stimated from a trial on 2 of 8 ranks",

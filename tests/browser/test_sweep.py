@@ -16,7 +16,7 @@ from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.run import RunState
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import EngineJob, Stopped
-from tests.api.service import NOW, FixedClock, StoreDriver, loss_gate_result
+from tests.api.service import NOW, FixedClock, StoreDriver, gate_result
 from tests.browser.stores import sweep_with_front
 from tests.builders import big_job, cpu_cluster, cpu_layout, failure, measurement, sweep_request, tiny_job, tiny_model
 from tests.fake_launcher import FakeLauncher, sweep_worker
@@ -205,8 +205,8 @@ def test_the_outcome_of_a_convergence_gate_is_in_the_ranking_and_takes_a_rank_wh
         driver.ended(sweep, number, measurement(precision_flop_per_s=100e9), layout)
         for number, layout in enumerate(layouts)
     ]
-    driver.gated(gated[0], loss_gate_result())
-    driver.gated(gated[1], loss_gate_result(outcome=GateOutcome.FAILED, detail="not shown to be within 2 %"))
+    driver.gated(gated[0], gate_result())
+    driver.gated(gated[1], gate_result(outcome=GateOutcome.FAILED, detail="not shown to be within 2 %"))
     page.goto(f"/sweeps/{sweep.id}")
     rows = page.locator(".ranking tbody tr")
     expect(rows).to_contain_text(["convergence gate passed", "loss not gated"])

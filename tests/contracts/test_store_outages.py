@@ -26,7 +26,7 @@ from autotuner.core.health import Trouble, TroubleKind
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
-from autotuner.core.upkeep import MfuGateOutcome, Verdict
+from autotuner.core.upkeep import RegressionGateOutcome, Verdict
 from autotuner.store.engine import make_engine
 from autotuner.store.schema import head_revision, migrate
 from autotuner.store.sql import Store, open_store
@@ -37,8 +37,8 @@ from tests.contracts.upkeep import (
     announcement,
     asked_gate,
     gate_result,
-    mfu_gate_request,
     outcome,
+    regression_gate_request,
     saved_retune,
     started_run,
     webhook,
@@ -318,18 +318,18 @@ def test_a_retune_that_could_not_run_is_reported(store: Store) -> None:
 @pytest.mark.parametrize(
     ("ended", "kind"),
     [
-        (MfuGateOutcome.FAILED, TroubleKind.GATE_FAILED),
-        (MfuGateOutcome.UNDECIDED, TroubleKind.GATE_UNDECIDED),
-        (MfuGateOutcome.COULD_NOT_RUN, TroubleKind.GATE_COULD_NOT_RUN),
-        (MfuGateOutcome.PASSED, None),
-        (MfuGateOutcome.CANCELLED, None),
-        (MfuGateOutcome.NO_BASELINE, None),
+        (RegressionGateOutcome.FAILED, TroubleKind.GATE_FAILED),
+        (RegressionGateOutcome.UNDECIDED, TroubleKind.GATE_UNDECIDED),
+        (RegressionGateOutcome.COULD_NOT_RUN, TroubleKind.GATE_COULD_NOT_RUN),
+        (RegressionGateOutcome.PASSED, None),
+        (RegressionGateOutcome.CANCELLED, None),
+        (RegressionGateOutcome.NO_BASELINE, None),
     ],
 )
 def test_gates_that_let_nothing_pass_are_reported_for_a_time(
-    store: Store, ended: MfuGateOutcome, kind: TroubleKind | None
+    store: Store, ended: RegressionGateOutcome, kind: TroubleKind | None
 ) -> None:
-    gate = asked_gate(store, request=mfu_gate_request(software="pull request 7"))
+    gate = asked_gate(store, request=regression_gate_request(software="pull request 7"))
     conclude_gate(store, gate, gate_result(ended), "6 % slower", now=50.0)
     assert told(store, since=40.0) == ([(kind, gate.id)] if kind else [])
     assert told(store, since=60.0) == []

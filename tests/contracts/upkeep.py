@@ -13,9 +13,9 @@ from autotuner.core.upkeep import (
     Baseline,
     GateRun,
     GateRunRequest,
-    MfuGateOutcome,
-    MfuGateRequest,
-    MfuGateResult,
+    RegressionGateOutcome,
+    RegressionGateRequest,
+    RegressionGateResult,
     Retune,
     RetuneOutcome,
     RetuneRequest,
@@ -93,23 +93,25 @@ def outcome(verdict: Verdict = Verdict.REGRESSION, **changes: Any) -> RetuneOutc
 
 
 # ---------------------------------------------------------------------- Performance regression gates
-def mfu_gate_request(**changes: Any) -> MfuGateRequest:
-    return replace(MfuGateRequest(sweep=sweep_request(), layout=cpu_layout(), baseline="main"), **changes)
+def regression_gate_request(**changes: Any) -> RegressionGateRequest:
+    return replace(RegressionGateRequest(sweep=sweep_request(), layout=cpu_layout(), baseline="main"), **changes)
 
 
 def baseline(name: str = "main", *, key: str = "job", at: float = 30.0) -> Baseline:
     return Baseline(name=name, key=key, layout=cpu_layout(), runs=(run_group(),), gate_id="mg-x", at=at)
 
 
-def asked_gate(store: Store, *, now: float = 10.0, request: MfuGateRequest | None = None, **changes: Any) -> GateRun:
+def asked_gate(
+    store: Store, *, now: float = 10.0, request: RegressionGateRequest | None = None, **changes: Any
+) -> GateRun:
     how: dict[str, Any] = {name: changes.pop(name) for name in ("by", "caller") if name in changes}
-    held = GateRunRequest(gate=request or mfu_gate_request(), key="job", content="content")
-    return store.mfu_gates.create(replace(held, **changes), now=now, **{"by": challenge_request(), **how})
+    held = GateRunRequest(gate=request or regression_gate_request(), key="job", content="content")
+    return store.regression_gates.create(replace(held, **changes), now=now, **{"by": challenge_request(), **how})
 
 
-def gate_result(kind: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) -> MfuGateResult:
+def gate_result(kind: RegressionGateOutcome = RegressionGateOutcome.PASSED, **changes: Any) -> RegressionGateResult:
     findings = ChallengeFindings(measured=cpu_layout(), runs=run_group())
-    return replace(MfuGateResult(outcome=kind, findings=findings), **changes)
+    return replace(RegressionGateResult(outcome=kind, findings=findings), **changes)
 
 
 # ---------------------------------------------------------------------- their sweeps

@@ -136,7 +136,9 @@ def tell_queued_sweeps(story: CommandStory) -> None:
     story.run(f"resume {name}")
     story.run(f"show {name}")
     story.json(f"sweep --model llama-3-70b {BATCH} --for h100:256 --on h100:16 {SPACE} --no-wait")
-    story.json(f"{sweep} --no-loss-gate --fault-trace '7;0_1;0.06|30;0_1;0' --fault-steps 40 --front mfu,simplicity")
+    story.json(
+        f"{sweep} --no-convergence-gate --fault-trace '7;0_1;0.06|30;0_1;0' --fault-steps 40 --front mfu,simplicity"
+    )
 
 
 def tell_measured_trials(story: CommandStory) -> None:

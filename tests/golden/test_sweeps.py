@@ -20,7 +20,7 @@ from autotuner.catalog.software import load_stack
 from autotuner.core.choices import AttentionKernel, ExportFormat, GradientSync, Precision, Recompute, ShardLevel
 from autotuner.core.cluster import SIMULATED
 from autotuner.core.comparison import Challenge, RunGroup, SequentialTest
-from autotuner.core.convergence_gate import LossGate
+from autotuner.core.convergence_gate import ConvergenceGate
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.measurement import LinkEvent, LinkEventKind, Measurement
@@ -267,7 +267,7 @@ KINDS: Mapping[str, Kind] = {
     "gates passed": lambda: run_sweep(_lossy()),
     "gates failed": lambda: run_sweep(_lossy(), partial(outcome_of, excess=0.2)),
     "gates without reference": lambda: run_sweep(_lossy(), _fail_reference),
-    "fp8, no gates": lambda: run_sweep(_in_fp8(loss_gate=LossGate(enabled=False))),
+    "fp8, no gates": lambda: run_sweep(_in_fp8(convergence_gate=ConvergenceGate(enabled=False))),
     "fp8": lambda: run_sweep(_in_fp8()),
     "challenge": lambda: run_sweep(_challenge(9000.0)),
     "challenge, slower": lambda: run_sweep(_challenge(50_000.0)),

@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import select
 
 from autotuner.core.errors import Conflict, InvalidInput, StoreUnavailable
-from autotuner.core.upkeep import MfuGateOutcome
+from autotuner.core.upkeep import RegressionGateOutcome
 from autotuner.store.copying import backup, restore
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.schema import migrate
 from autotuner.store.sql import Store, open_store
 from autotuner.store.tables import metadata
 from tests.announcements import webhook
-from tests.api.service import StoreDriver, loss_gate_result
+from tests.api.service import StoreDriver, gate_result
 from tests.browser.stores import finished_gate, retune
 from tests.builders import cpu_cluster, failure, profile, step_report, tiny_model
 from tests.contracts.acts import create, held_sweep, lease_of, start
@@ -44,7 +44,7 @@ def filled_database(url: str) -> None:
     store = open_store(url)
     driver = StoreDriver(store=store)
     sweep = driver.sweep()
-    driver.gated(driver.ended(sweep, 0), loss_gate_result())
+    driver.gated(driver.ended(sweep, 0), gate_result())
     driver.ended(sweep, 1, failure())
     driver.estimated(sweep, 2)
     store.descriptions.save(tiny_model())
@@ -52,7 +52,7 @@ def filled_database(url: str) -> None:
     store.descriptions.save(profile())
     store.announcements.save_webhook(webhook())
     retune(driver)
-    finished_gate(driver, MfuGateOutcome.PASSED, 1000.0, "as fast as the baseline")
+    finished_gate(driver, RegressionGateOutcome.PASSED, 1000.0, "as fast as the baseline")
     driver.finish(sweep)
     store.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotuner.core.choices import GradientSync, Precision
-from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.convergence_gate import ConvergenceGate, GateOutcome, GateResult
 from autotuner.core.measurement import Measurement, StepReport
 from autotuner.core.run import RunState
 from autotuner.core.study import OptimizerSpace, OptimizerStudyRequest, OptimizerTrial, Range, StudyBudget
@@ -128,7 +128,7 @@ def test_a_study_goes_on_where_a_stopped_worker_left_it(tmp_path: Path, forks: F
 
 # ---------------------------------------------------------------- convergence gate
 
-GATE = LossGate(num_steps=6, num_seeds=2, tolerance=0.05)
+GATE = ConvergenceGate(num_steps=6, num_seeds=2, tolerance=0.05)
 """Few steps of a tiny model: what fp8 rounds away shows at once, and five per cent of a loss is far more than that."""
 
 CANDIDATE = cpu_layout(precision=Precision.FP8_EMULATED, data_parallel_replicate_degree=2)
@@ -162,7 +162,7 @@ LEARNING = TrialSettings(
 def test_replicas_that_exchange_less_are_compared_on_the_languages_of_all(tmp_path: Path, forks: Forks) -> None:
     candidate = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DEMO, sync_top_k=8)
     reference = candidate.equivalent_reference(cpu_cluster().accelerator.precisions)
-    gate = LossGate(num_lossy_steps=8, num_seeds=2, tolerance=0.1)
+    gate = ConvergenceGate(num_lossy_steps=8, num_seeds=2, tolerance=0.1)
     found = run_gate(LocalLauncher(tmp_path, forks), spec("demo", layout=candidate), reference, gate, Watcher())
     assert isinstance(found, GateResult)
     assert (reference.gradient_sync, found.reference_steps) == (GradientSync.FULL, 8)

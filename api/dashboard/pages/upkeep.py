@@ -85,7 +85,7 @@ def gates_page(request: Request, app: AppOf, part: _Part = None, number: _Number
     window = Page(limit=_GATES_PER_PAGE, offset=(number - 1) * _GATES_PER_PAGE)
     gates, total = app.store.runs.list(GateRun, page=window)
     pager = Pager.of("gates", number, is_last=window.offset + window.limit >= total)
-    report = gates_report(gates, total, app.store.mfu_gates.list_baselines(), service_of(request), pager)
+    report = gates_report(gates, total, app.store.regression_gates.list_baselines(), service_of(request), pager)
     return report_page(request, report, part=part, every_s=3)
 
 

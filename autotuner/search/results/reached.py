@@ -211,7 +211,7 @@ class RankedTrial(Trial):
             rank=None if standing is None else [*known].index(trial.id) + 1,
             standing=standing,
             value=None if trial.reached is None else request.objective.value(trial.reached),
-            time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
+            time_to_loss_s=time_to_loss_s(trial, request.convergence_gate),
         )
 
 

@@ -129,7 +129,7 @@ def trial_row(request: SweepRequest, trial: Trial) -> TableRow:
         prediction=trial.prediction,
         trial=trial,
         price_per_s=_price_per_s(request),
-        time_to_loss_s=time_to_loss_s(trial, request.loss_gate),
+        time_to_loss_s=time_to_loss_s(trial, request.convergence_gate),
         value=None if trial.reached is None else request.objective.value(trial.reached),
     )
 

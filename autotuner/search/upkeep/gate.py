@@ -16,9 +16,9 @@ from autotuner.core.upkeep import (
     Baseline,
     GateRun,
     GateRunRequest,
-    MfuGateOutcome,
-    MfuGateRequest,
-    MfuGateResult,
+    RegressionGateOutcome,
+    RegressionGateRequest,
+    RegressionGateResult,
 )
 from autotuner.search.sequential_test import compare, longer_baseline
 
@@ -26,23 +26,23 @@ _OF_THE_CHANGE = (FailureKind.OOM, FailureKind.NUMERICS)
 """Kinds of failures that the layout or the code causes. Other failures may be caused by a machine or a network."""
 
 _OUTCOMES = {
-    Decision.SLOWER: MfuGateOutcome.FAILED,
-    Decision.NOT_SLOWER: MfuGateOutcome.PASSED,
-    Decision.UNDECIDED: MfuGateOutcome.UNDECIDED,
+    Decision.SLOWER: RegressionGateOutcome.FAILED,
+    Decision.NOT_SLOWER: RegressionGateOutcome.PASSED,
+    Decision.UNDECIDED: RegressionGateOutcome.UNDECIDED,
 }
 
 _STATES = {
-    MfuGateOutcome.PASSED: RunState.COMPLETE,
-    MfuGateOutcome.NO_BASELINE: RunState.COMPLETE,
-    MfuGateOutcome.CANCELLED: RunState.CANCELLED,
-    MfuGateOutcome.FAILED: RunState.FAILED,
-    MfuGateOutcome.UNDECIDED: RunState.FAILED,
-    MfuGateOutcome.COULD_NOT_RUN: RunState.FAILED,
+    RegressionGateOutcome.PASSED: RunState.COMPLETE,
+    RegressionGateOutcome.NO_BASELINE: RunState.COMPLETE,
+    RegressionGateOutcome.CANCELLED: RunState.CANCELLED,
+    RegressionGateOutcome.FAILED: RunState.FAILED,
+    RegressionGateOutcome.UNDECIDED: RunState.FAILED,
+    RegressionGateOutcome.COULD_NOT_RUN: RunState.FAILED,
 }
 """State of a gate's run by its outcome. A gate that does not pass has failed, and people are notified of it."""
 
 
-def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepRequest:
+def gate_sweep(request: RegressionGateRequest, baseline: Baseline | None) -> SweepRequest:
     """Return the sweep that makes the measurements for a performance regression gate.
 
     The gate checks that a change does not slow training. If the gate names a layout, the sweep measures this layout
@@ -63,12 +63,12 @@ def gate_sweep(request: MfuGateRequest, baseline: Baseline | None) -> SweepReque
     if request.layout is None:
         return sweep
     only = SearchSpace(**{name: (getattr(request.layout, name),) for name in OPTIONS if hasattr(SearchSpace, name)})
-    return replace(sweep, space=only, loss_gate=replace(sweep.loss_gate, enabled=False))
+    return replace(sweep, space=only, convergence_gate=replace(sweep.convergence_gate, enabled=False))
 
 
 def gate_result(
     asked: GateRunRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
-) -> MfuGateResult:
+) -> RegressionGateResult:
     """Return the result of a performance regression gate (does a change slow training?) from its finished sweep.
 
     If the runs already decided the comparison, that decision counts even if the sweep was cancelled or failed.
@@ -82,11 +82,11 @@ def gate_result(
     runs, against = findings.runs, findings.against_baseline
     is_decided = against is not None and against.decision is not Decision.UNDECIDED
     if runs is None or (sweep.state is not RunState.COMPLETE and not is_decided):
-        return MfuGateResult(outcome=_not_measured(asked, sweep, findings, trials), findings=findings)
+        return RegressionGateResult(outcome=_not_measured(asked, sweep, findings, trials), findings=findings)
     return _measured(asked, findings, runs, against)
 
 
-def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | None:
+def reused_result(asked: GateRunRequest, earlier: GateRun) -> RegressionGateResult | None:
     """Return the result of a performance regression gate without new runs, from the runs of an earlier, equal gate.
 
     The earlier runs are compared with the baseline of the new gate. The result is None if they do not decide whether
@@ -106,7 +106,7 @@ def reused_result(asked: GateRunRequest, earlier: GateRun) -> MfuGateResult | No
     return replace(found, reused_from=earlier.id)
 
 
-def end_of(result: MfuGateResult, detail: str) -> Finish:
+def end_of(result: RegressionGateResult, detail: str) -> Finish:
     """Return the state in which a performance regression gate (does a change slow training?) ends.
 
     The state is failed if the gate rejects the change, cannot decide, or could not run.
@@ -118,7 +118,7 @@ def end_of(result: MfuGateResult, detail: str) -> Finish:
     return Finish(state=_STATES[result.outcome], detail=detail, result=result)
 
 
-def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baseline | None:
+def new_baseline(gate: GateRun, result: RegressionGateResult, *, now: float) -> Baseline | None:
     """Return the new baseline of a performance regression gate, or None if the baseline does not change.
 
     The baseline has the runs with which later runs are compared. A gate sets the baseline only if its request says so,
@@ -133,7 +133,7 @@ def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baselin
         now: Epoch seconds.
     """
     asked, findings = gate.request, result.findings
-    is_good = result.outcome in (MfuGateOutcome.PASSED, MfuGateOutcome.NO_BASELINE)
+    is_good = result.outcome in (RegressionGateOutcome.PASSED, RegressionGateOutcome.NO_BASELINE)
     if not (asked.gate.sets_baseline and is_good) or findings is None:
         return None
     if findings.runs is None or findings.measured is None:
@@ -155,7 +155,7 @@ def new_baseline(gate: GateRun, result: MfuGateResult, *, now: float) -> Baselin
     )
 
 
-def _is_as_it_was(asked: GateRunRequest, result: MfuGateResult) -> bool:
+def _is_as_it_was(asked: GateRunRequest, result: RegressionGateResult) -> bool:
     """Return True if the runs can be added to the earlier runs.
 
     They must be in the same environment and must not be faster than noise explains.
@@ -168,27 +168,27 @@ def _is_as_it_was(asked: GateRunRequest, result: MfuGateResult) -> bool:
 # ---------------------------------------------------------------- nothing to compare
 def _not_measured(
     asked: GateRunRequest, sweep: Sweep, findings: ChallengeFindings, trials: Sequence[Trial]
-) -> MfuGateOutcome:
+) -> RegressionGateOutcome:
     if sweep.state is RunState.CANCELLED:
-        return MfuGateOutcome.CANCELLED
+        return RegressionGateOutcome.CANCELLED
     deaths = [trial.failure for trial in trials if trial.failure is not None]
     if findings.runs is None and deaths and asked.gate.layout is not None and deaths[-1].kind in _OF_THE_CHANGE:
-        return MfuGateOutcome.FAILED
-    return MfuGateOutcome.COULD_NOT_RUN
+        return RegressionGateOutcome.FAILED
+    return RegressionGateOutcome.COULD_NOT_RUN
 
 
 # ---------------------------------------------------------------- measured
 def _measured(
     asked: GateRunRequest, findings: ChallengeFindings, runs: RunGroup, against: Comparison | None
-) -> MfuGateResult:
+) -> RegressionGateResult:
     if asked.baseline is None or against is None:
-        return MfuGateResult(outcome=MfuGateOutcome.NO_BASELINE, findings=findings)
+        return RegressionGateResult(outcome=RegressionGateOutcome.NO_BASELINE, findings=findings)
     then = asked.baseline.runs[-1].environment
     changes = environment_changes(then, runs.environment) if then and runs.environment else ()
-    return MfuGateResult(outcome=_OUTCOMES[against.decision], findings=findings, changes=changes)
+    return RegressionGateResult(outcome=_OUTCOMES[against.decision], findings=findings, changes=changes)
 
 
-def gate_announcement(gate: GateRun, result: MfuGateResult, text: str, *, at: float) -> Announcement:
+def gate_announcement(gate: GateRun, result: RegressionGateResult, text: str, *, at: float) -> Announcement:
     """Return the message about a finished performance regression gate, for the web feed and the webhooks.
 
     The gate checks that a change does not slow training. There is one message per gate. Its id is derived from the id

@@ -14,7 +14,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import reasons
 from autotuner.core.rules.rule import Reason
-from autotuner.core.upkeep import MfuGateOutcome
+from autotuner.core.upkeep import RegressionGateOutcome
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.uncertainty import fit_probability, interval_error
@@ -63,7 +63,7 @@ class PredictedGate:
     Nothing was measured.
     """
 
-    outcome: MfuGateOutcome
+    outcome: RegressionGateOutcome
     tolerance: float
     """Relative slowdown that is accepted."""
     candidate: Layout
@@ -86,7 +86,7 @@ class PredictedGate:
     @derived
     def is_passed(self) -> bool:
         """True if the change may be merged; False if the gate failed or could not decide."""
-        return self.outcome is MfuGateOutcome.PASSED
+        return self.outcome is RegressionGateOutcome.PASSED
 
 
 def predicted_gate(
@@ -115,7 +115,7 @@ def predicted_gate(
     """
     if broken := reasons(candidate, job):
         return PredictedGate(
-            outcome=MfuGateOutcome.FAILED,
+            outcome=RegressionGateOutcome.FAILED,
             tolerance=tolerance,
             candidate=candidate,
             reasons=broken,
@@ -178,9 +178,9 @@ def predicted_change(job: Job, reference: Layout, candidate: Layout) -> Predicte
     return PredictedChange(change=math.expm1(mean), low=low, high=high)
 
 
-def _judged(peak: PredictedPeak, change: PredictedChange | None, tolerance: float) -> MfuGateOutcome:
+def _judged(peak: PredictedPeak, change: PredictedChange | None, tolerance: float) -> RegressionGateOutcome:
     if not peak.fits:
-        return MfuGateOutcome.FAILED
+        return RegressionGateOutcome.FAILED
     if change is None or change.change >= -tolerance:
-        return MfuGateOutcome.PASSED
-    return MfuGateOutcome.FAILED if change.high < 0 else MfuGateOutcome.UNDECIDED
+        return RegressionGateOutcome.PASSED
+    return RegressionGateOutcome.FAILED if change.high < 0 else RegressionGateOutcome.UNDECIDED

@@ -16,7 +16,7 @@ from autotuner.core import documents
 from autotuner.core.access import Caller, Quota, Scope
 from autotuner.core.choices import Precision, Recompute
 from autotuner.core.cluster import SIMULATED
-from autotuner.core.convergence_gate import LossGate
+from autotuner.core.convergence_gate import ConvergenceGate
 from autotuner.core.errors import AutotunerError
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.lines import read_links
@@ -132,7 +132,7 @@ REQUESTS = {
             num_trials=7, wall_clock_s=90.0, accelerator_hours=0.5, patience=3, prune_below=0.0, min_gain=0.025
         ),
         trial=TrialSettings(measured_steps=3, target_interval=0.0, memory_budget_bytes=10**9, max_gradient_norm=1.0),
-        loss_gate=LossGate(enabled=False, num_steps=5),
+        convergence_gate=ConvergenceGate(enabled=False, num_steps=5),
         objective=Objective(metric=Metric.TOKENS_PER_S),
         space=tiny_space(recompute=tuple(Recompute), tensor_parallel_degree=(1, 2), gradient_bucket_bytes=(1024, 2048)),
         trial_cluster=cpu_cluster(1),
@@ -235,7 +235,7 @@ def test_an_address_of_a_layout_opens_a_space_that_holds_it() -> None:
         ("seq_len", "8,192", "workload.seq_len", 8192),
         ("memory_budget_bytes", "40", "trial.memory_budget_bytes", 40_000_000_000),
         ("proxy_layers_per_stage", "1, 2", "trial.proxy_layers_per_stage", [1, 2]),
-        ("loss_gate", "no", "loss_gate.enabled", False),
+        ("convergence_gate", "no", "convergence_gate.enabled", False),
         ("name", "30", "name", "30"),
     ],
 )
@@ -246,7 +246,9 @@ def test_typed_text_is_converted_to_the_units_of_the_body(name: str, text: str, 
     assert found == in_body
 
 
-@pytest.mark.parametrize(("group", "cls"), [("budget", Budget), ("trial", TrialSettings), ("loss_gate", LossGate)])
+@pytest.mark.parametrize(
+    ("group", "cls"), [("budget", Budget), ("trial", TrialSettings), ("convergence_gate", ConvergenceGate)]
+)
 def test_every_setting_has_an_input_that_shows_its_default(group: str, cls: type[Any]) -> None:
     texts = Form.of_query((), APP).texts
     shown = {one.path[1]: texts[one.name] for one in INPUTS if one.path[0] == group}
@@ -269,7 +271,7 @@ FORM: dict[str, Any] = {
     "cluster.count": "8",
     "seq_len": "4096",
     "global_batch_size": "64",
-    "loss_gate": "yes",
+    "convergence_gate": "yes",
     "history": "yes",
     "once": "a form",
 }

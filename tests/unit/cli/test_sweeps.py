@@ -22,7 +22,7 @@ from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import SweepStanding
 from autotuner.core.sweep_requests import GateCreate
-from autotuner.core.upkeep import GateRun, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, RegressionGateOutcome
 from autotuner.remote import Remote
 from autotuner.search.results.reached import RankedTrial
 from autotuner.store.sql import open_store
@@ -43,14 +43,14 @@ def tiny_sweep(directory: Path, *more: str, **settings: int) -> list[str]:
 
 
 def test_a_sweep_is_asked_for_with_its_objective_gain_parallel_trials_and_convergence_gate(cli: CommandLine) -> None:
-    more = ["--objective", "tokens_per_s", "--parallel", "4", "--no-loss-gate", "--gate-tolerance", "0.1"]
+    more = ["--objective", "tokens_per_s", "--parallel", "4", "--no-convergence-gate", "--gate-tolerance", "0.1"]
     created = cli.run_json(*tiny_sweep(cli.directory, "--no-wait", *more, "--min-gain", "0.05"))
     request = created["request"]
     assert created["budget"]["min_gain"] == 0.05
     assert request["objective"] == {"metric": "tokens_per_s", "under_faults": False, "profile": [], "front": []}
     assert request["max_parallel_trials"] == 4
     gate = {"num_steps": 20, "num_lossy_steps": 192, "num_seeds": 3, "tolerance": 0.1}
-    assert request["loss_gate"] == {"enabled": False, **gate}
+    assert request["convergence_gate"] == {"enabled": False, **gate}
 
 
 @pytest.mark.oracle  # a real sweep; the one below runs always
@@ -249,7 +249,7 @@ def test_a_gate_is_cancelled_by_an_interrupt_that_arrives_while_it_is_started(
     with open_service(None, num_workers=1) as service:
         [gate] = service.list_runs(GateRun).items
         outcome = until("its end", lambda: service.read_run(GateRun, gate.id).outcome)
-    assert outcome is MfuGateOutcome.CANCELLED
+    assert outcome is RegressionGateOutcome.CANCELLED
 
 
 def test_without_a_layout_the_best_that_is_found_is_judged(cli: CommandLine, gate_job: list[str]) -> None:

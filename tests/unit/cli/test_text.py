@@ -37,7 +37,7 @@ def test_a_clone_takes_fields_that_are_left_out_from_the_original_and_not_from_d
     inputs = inputs_of(SweepClone)
     assert to_document(inputs, {"trials": "3", "gate_seeds": "4"}) == {
         "budget": {"num_trials": 3},
-        "loss_gate": {"num_seeds": 4},
+        "convergence_gate": {"num_seeds": 4},
     }
     assert {one.default for one in inputs} == {""}
     assert not any(one.is_required for one in inputs)

@@ -12,9 +12,9 @@ from autotuner.core.choices import GradientClip, GradientSync, PayloadPrecision,
 from autotuner.core.columns import LayoutColumns
 from autotuner.core.comparison import RunGroup, SequentialTest, environment_changes
 from autotuner.core.convergence_gate import (
+    ConvergenceGate,
     GateOutcome,
     GateResult,
-    LossGate,
     Training,
     function_key,
     is_hopeless,
@@ -136,7 +136,7 @@ def test_an_exchange_that_sends_less_is_not_expected_to_train_better(less: Layou
     assert trains_no_better(DEMO, less) is not is_less
 
 
-GATE = LossGate(num_steps=4, num_seeds=3, tolerance=0.02)
+GATE = ConvergenceGate(num_steps=4, num_seeds=3, tolerance=0.02)
 REFERENCE = ((7.0, 6.0, 5.0, 4.0), (7.1, 6.1, 5.1, 4.1), (6.9, 5.9, 4.9, 3.9))
 
 
@@ -187,7 +187,7 @@ def test_a_loss_within_the_tolerance_passes_and_a_higher_one_disagreeing_seeds_o
 @pytest.mark.parametrize("num_seeds", [1, 11])
 def test_a_gate_of_one_seed_or_of_too_many_is_refused_with_the_nearest_number(num_seeds: int) -> None:
     with pytest.raises(InvalidInput) as caught:
-        LossGate(num_seeds=num_seeds)
+        ConvergenceGate(num_seeds=num_seeds)
     assert caught.value.nearest == min(max(num_seeds, 2), 10)
 
 
@@ -209,7 +209,7 @@ def test_steps_to_the_loss_are_counted_at_the_pace_of_the_reference() -> None:
 
 
 def test_diloco_is_compared_at_an_exchange_and_all_others_after_the_steps_asked_for() -> None:
-    gate = LossGate(num_steps=6, num_lossy_steps=20)
+    gate = ConvergenceGate(num_steps=6, num_lossy_steps=20)
     assert gate.steps_of(cpu_layout()) == 6
     assert gate.steps_of(cpu_layout(gradient_sync=GradientSync.DILOCO, sync_period=16)) == 32
     assert gate.steps_of(cpu_layout(gradient_sync=GradientSync.DILOCO, sync_period=5)) == 20

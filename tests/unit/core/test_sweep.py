@@ -20,7 +20,7 @@ from autotuner.core.choices import (
 from autotuner.core.cluster import Cluster
 from autotuner.core.codec import dumps, from_plain, loads, to_plain
 from autotuner.core.comparison import Challenge, SequentialTest
-from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.convergence_gate import ConvergenceGate, GateOutcome, GateResult
 from autotuner.core.errors import Conflict, InvalidInput
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.layout import Layout
@@ -32,7 +32,7 @@ from autotuner.core.study import LossCurve, Range, front
 from autotuner.core.sweep import Budget, Progress, SweepOverview, SweepRequest, job_key
 from autotuner.core.trial import PastTrial, Trial, TrialState, time_to_loss_s
 from autotuner.core.trial_spec import OptimizerName, OptimizerSettings, Trainer, TrialSettings, TrialSpec
-from autotuner.core.upkeep import MfuGateRequest, gate_content, gate_key
+from autotuner.core.upkeep import RegressionGateRequest, gate_content, gate_key
 from autotuner.core.workload import Workload
 from tests.builders import (
     big_job,
@@ -158,8 +158,8 @@ def test_a_sweep_is_described_by_its_name_how_it_ended_and_the_best_that_was_fou
 SOFTWARE = {"torch": "2.13.0"}
 
 
-def gate_request(**changes: Any) -> MfuGateRequest:
-    return replace(MfuGateRequest(sweep=sweep_request(), layout=cpu_layout(), baseline="main"), **changes)
+def gate_request(**changes: Any) -> RegressionGateRequest:
+    return replace(RegressionGateRequest(sweep=sweep_request(), layout=cpu_layout(), baseline="main"), **changes)
 
 
 def content(versions: dict[str, str] | None = None, **changes: Any) -> str:
@@ -247,7 +247,7 @@ def test_the_front_has_what_none_beats_in_time_and_accelerator_hours_the_fastest
     assert [trial.number for trial in front([reached_trial(0, 1.0, 1.0), reached_trial(1, 1.0, 1.0)])] == [0, 1]
 
 
-GATE = LossGate(num_lossy_steps=20)
+GATE = ConvergenceGate(num_lossy_steps=20)
 DILOCO = cpu_layout(data_parallel_replicate_degree=2, gradient_sync=GradientSync.DILOCO)
 PASSED = GateResult(
     outcome=GateOutcome.PASSED,

@@ -10,7 +10,7 @@ import pytest
 
 from autotuner.core import documents
 from autotuner.core.layout import Layout
-from autotuner.core.upkeep import GateRun, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, RegressionGateOutcome
 from autotuner.report.ci import GateCase, badge_svg, junit_xml, measured_case, predicted_case
 from autotuner.report.gate import baselines_report, gate_report, gates_report
 from autotuner.report.html import Html
@@ -21,7 +21,7 @@ from tests.builders import big_job, present
 from tests.unit.report.surfaces import surfaces
 from tests.unit.search.upkeep.builders import SLOWER, baseline, gate, measured, runs
 
-FAILED = measured(MfuGateOutcome.FAILED, findings=SLOWER)
+FAILED = measured(RegressionGateOutcome.FAILED, findings=SLOWER)
 
 
 def held_to(**changes: Any) -> GateRun:
@@ -65,7 +65,7 @@ def test_a_case_has_the_outcome_in_a_few_words_and_the_time_that_it_took() -> No
     running = measured_case(gate(), now=1010.0)
     assert (running.outcome, running.badge, running.elapsed_s) == (None, "running", 10.0)
     assert "sw-1" in running.detail
-    nothing = measured(MfuGateOutcome.COULD_NOT_RUN, findings=None)
+    nothing = measured(RegressionGateOutcome.COULD_NOT_RUN, findings=None)
     assert measured_case(gate(result=nothing), now=1010.0).badge == "could not run"
     ended = measured_case(held_to(), now=5000.0)
     assert (ended.badge, ended.elapsed_s, ended.is_passed) == ("25.0 %", 60.0, False)
@@ -88,7 +88,7 @@ def case(**changes: Any) -> GateCase:
     value = GateCase(
         report=Report(headline=name, sections=(Section(blocks=(Lines(items=(f"{detail}.", "MFU 38.4 %")),)),)),
         group="main",
-        outcome=MfuGateOutcome.FAILED,
+        outcome=RegressionGateOutcome.FAILED,
         is_passed=False,
         detail="5.2 % slower",
         badge="38.4 %",
@@ -97,7 +97,7 @@ def case(**changes: Any) -> GateCase:
     return replace(value, **changes)
 
 
-PASSED = {"outcome": MfuGateOutcome.PASSED, "is_passed": True}
+PASSED = {"outcome": RegressionGateOutcome.PASSED, "is_passed": True}
 
 
 def element_of(value: GateCase) -> ElementTree.Element:
@@ -107,18 +107,18 @@ def element_of(value: GateCase) -> ElementTree.Element:
 @pytest.mark.parametrize(
     ("outcome", "is_passed", "element"),
     [
-        (MfuGateOutcome.PASSED, True, "system-out"),
-        (MfuGateOutcome.FAILED, False, "failure"),
-        (MfuGateOutcome.UNDECIDED, False, "error"),
-        (MfuGateOutcome.NO_BASELINE, False, "error"),
-        (MfuGateOutcome.NO_BASELINE, True, "system-out"),
-        (MfuGateOutcome.COULD_NOT_RUN, False, "error"),
-        (MfuGateOutcome.CANCELLED, False, "error"),
+        (RegressionGateOutcome.PASSED, True, "system-out"),
+        (RegressionGateOutcome.FAILED, False, "failure"),
+        (RegressionGateOutcome.UNDECIDED, False, "error"),
+        (RegressionGateOutcome.NO_BASELINE, False, "error"),
+        (RegressionGateOutcome.NO_BASELINE, True, "system-out"),
+        (RegressionGateOutcome.COULD_NOT_RUN, False, "error"),
+        (RegressionGateOutcome.CANCELLED, False, "error"),
         (None, False, "skipped"),
     ],
 )
 def test_junit_has_one_case_that_says_the_outcome(
-    outcome: MfuGateOutcome | None, is_passed: bool, element: str
+    outcome: RegressionGateOutcome | None, is_passed: bool, element: str
 ) -> None:
     assert [child.tag for child in element_of(case(outcome=outcome, is_passed=is_passed))] == [element]
 
@@ -139,12 +139,14 @@ def test_junit_counts_what_it_holds_and_is_xml_whatever_a_trial_printed() -> Non
 @pytest.mark.parametrize(
     ("sets_baseline", "outcome", "headline"),
     [
-        (False, MfuGateOutcome.FAILED, "## ❌ MFU of tiny on cpu:2: failed"),
-        (False, MfuGateOutcome.NO_BASELINE, "## ⚠️ MFU of tiny on cpu:2: no baseline"),
-        (True, MfuGateOutcome.NO_BASELINE, "## ✅ MFU of tiny on cpu:2: baseline set"),
+        (False, RegressionGateOutcome.FAILED, "## ❌ MFU of tiny on cpu:2: failed"),
+        (False, RegressionGateOutcome.NO_BASELINE, "## ⚠️ MFU of tiny on cpu:2: no baseline"),
+        (True, RegressionGateOutcome.NO_BASELINE, "## ✅ MFU of tiny on cpu:2: baseline set"),
     ],
 )
-def test_markdown_tells_the_outcome_at_a_glance(sets_baseline: bool, outcome: MfuGateOutcome, headline: str) -> None:
+def test_markdown_tells_the_outcome_at_a_glance(
+    sets_baseline: bool, outcome: RegressionGateOutcome, headline: str
+) -> None:
     ended = gate(result=measured(outcome), sets_baseline=sets_baseline)
     assert markdown(gate_report(ended)).splitlines()[0] == headline
 
@@ -164,7 +166,7 @@ def test_a_badge_is_svg_of_any_text_in_a_colour_of_the_outcome() -> None:
         assert picture.get("aria-label") == "MFU: 38.4 %"
         return picture.findall(".//{http://www.w3.org/2000/svg}rect")[-1].get("fill")
 
-    others = [case(outcome=outcome) for outcome in (None, MfuGateOutcome.UNDECIDED)]
+    others = [case(outcome=outcome) for outcome in (None, RegressionGateOutcome.UNDECIDED)]
     assert len({fill(one) for one in (case(), case(**PASSED), *others)}) == 4
     ElementTree.fromstring(badge_svg(case(badge='<&"')))
 

@@ -7,7 +7,7 @@ import pytest
 
 from autotuner.core.choices import GradientClip, GradientSync, Precision
 from autotuner.core.columns import LayoutColumns
-from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.convergence_gate import ConvergenceGate, GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import FinishedRun, LinkEvent, Measurement, StepReport
 from autotuner.core.trial import EngineJob, FailureKind, Stopped, Trial, TrialFailure, TrialState
@@ -75,7 +75,7 @@ def test_rows_that_a_failure_holds_for_are_not_tried() -> None:
     assert not rejected_rows(rows, [gated(DEMO, GateOutcome.PASSED)]).size
 
 
-GATE = LossGate(num_steps=6, num_seeds=2, tolerance=0.02)
+GATE = ConvergenceGate(num_steps=6, num_seeds=2, tolerance=0.02)
 REFERENCE = cpu_layout()
 CANDIDATE = TrialSpec(
     trial_id="sw-test-0003",

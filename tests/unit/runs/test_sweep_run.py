@@ -9,7 +9,7 @@ from optuna.trial import TrialState as OptunaState
 from autotuner.catalog.hardware import load_cluster
 from autotuner.catalog.models import load_model
 from autotuner.core.choices import PipelineSchedule, Precision, Recompute, ShardLevel
-from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.convergence_gate import ConvergenceGate, GateOutcome, GateResult
 from autotuner.core.job import Job
 from autotuner.core.measurement import Measurement
 from autotuner.core.run import RunState, StopReason
@@ -432,7 +432,7 @@ def test_a_failed_gate_takes_the_rank_while_trials_that_run_go_on() -> None:
 
 
 def test_without_a_gate_layouts_that_are_not_numerically_equivalent_rank_as_they_are() -> None:
-    plan = plan_for(fp8_request(loss_gate=LossGate(enabled=False)))
+    plan = plan_for(fp8_request(convergence_gate=ConvergenceGate(enabled=False)))
     while isinstance(order := plan.decide(0.0), RunTrial):
         plan.finished(trial(order, measurement=at(1.0)))
     assert isinstance(order, Finish)

@@ -12,7 +12,7 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from autotuner.core.choices import GradientSync, Recompute
-from autotuner.core.convergence_gate import GateOutcome, GateResult, LossGate
+from autotuner.core.convergence_gate import ConvergenceGate, GateOutcome, GateResult
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.run import StopReason
@@ -248,7 +248,7 @@ def test_slower_or_ungated_exchanges_are_never_trained_in_a_gate_and_have_no_ran
     trials, trained = played(lossy_plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=2.0))
     assert not trained
     assert all(not trial.layout.needs_passed_gate for trial in request.objective.ranked(trials))
-    request = lossy_request(loss_gate=LossGate(enabled=False))
+    request = lossy_request(convergence_gate=ConvergenceGate(enabled=False))
     trials, trained = played(lossy_plan_for(request), GateOutcome.PASSED, partial(finished, lossy_s=0.5))
     assert not trained
     assert any(trial.layout.needs_passed_gate for trial in trials)

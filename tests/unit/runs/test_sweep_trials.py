@@ -317,7 +317,7 @@ def test_fp8_wins_once_its_losses_passed_the_gate_and_has_no_rank_where_they_fai
         assert trial.is_ranked == (outcome is GateOutcome.PASSED)
     first = gated[0].gate
     assert first is not None
-    assert outcome is GateOutcome.FAILED or len(first.candidate_losses) == ended.request.loss_gate.num_seeds
+    assert outcome is GateOutcome.FAILED or len(first.candidate_losses) == ended.request.convergence_gate.num_seeds
 
 
 def test_standings_of_a_sweep_sum_to_one_and_tie_the_first_with_itself() -> None:

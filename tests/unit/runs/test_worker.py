@@ -14,7 +14,7 @@ from sqlalchemy import update
 from autotuner.core.announcement import AnnouncementKind, DeliveryProgress
 from autotuner.core.errors import InvalidInput, StoreUnavailable
 from autotuner.core.run import Finish, NewRun, Run, RunState
-from autotuner.core.upkeep import GateRun, MfuGateOutcome
+from autotuner.core.upkeep import GateRun, RegressionGateOutcome
 from autotuner.runs.gate_run import gate_kind
 from autotuner.runs.kind import Do, Kind, Later, OneAction, Step, Wait, Work
 from autotuner.runs.lease import Hold
@@ -234,7 +234,7 @@ def gate_worker(store: Store, clock: ManualClock, owner: str = "b") -> Worker:
     return Worker(store.runs, {kind.name: kind}, clock, owner=owner, lease_s=10.0, shutdown=threading.Event())
 
 
-def outcome_of(store: Store, gate: GateRun) -> MfuGateOutcome | None:
+def outcome_of(store: Store, gate: GateRun) -> RegressionGateOutcome | None:
     result = store.runs.get(GateRun, gate.id).result
     return None if result is None else result.outcome
 
@@ -246,7 +246,7 @@ def test_a_gate_waits_for_its_sweep_and_says_what_that_means() -> None:
     assert not gates.run_once()
     end_sweep(store, gate.child_id)
     assert gates.run_once()
-    assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN  # nothing was measured
+    assert outcome_of(store, gate) is RegressionGateOutcome.COULD_NOT_RUN  # nothing was measured
     assert [told.subject_id for told in store.announcements.feed()[0]] == [gate.id]
 
 
@@ -261,7 +261,7 @@ def test_a_gate_whose_worker_was_killed_is_decided_by_another() -> None:
     for _ in range(12):
         clock.sleep(1.0)
         gates.run_once()
-    assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN
+    assert outcome_of(store, gate) is RegressionGateOutcome.COULD_NOT_RUN
     assert store.announcements.feed()[1] == 1
 
 
@@ -273,7 +273,7 @@ def test_a_gate_whose_sweep_cannot_be_read_could_not_run() -> None:
         connection.execute(update(runs).where(runs.c.id == gate.child_id).values(request=newer))
     store.runs.cancel("gate", gate.id, "", now=20.0)
     assert gate_worker(store, ManualClock(130.0)).run_once()
-    assert outcome_of(store, gate) is MfuGateOutcome.COULD_NOT_RUN
+    assert outcome_of(store, gate) is RegressionGateOutcome.COULD_NOT_RUN
     assert [told.kind for told in store.announcements.feed()[0]] == [AnnouncementKind.GATE_COULD_NOT_RUN]
 
 

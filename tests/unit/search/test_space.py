@@ -26,7 +26,7 @@ from autotuner.core.choices import (
     ShardLevel,
 )
 from autotuner.core.columns import LayoutColumns
-from autotuner.core.convergence_gate import LossGate
+from autotuner.core.convergence_gate import ConvergenceGate
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.layout import DEFAULT_BUCKET_BYTES, OPTIONS, Layout
@@ -358,7 +358,7 @@ def test_a_sweep_of_more_layouts_than_it_may_hold_is_refused_with_their_number()
         ({"trial": TrialSettings(timeout_s=1e30)}, "trial.timeout_s"),
         ({"trial": TrialSettings(num_runs=2**31 - 1)}, "trial.num_runs"),
         ({"trial": TrialSettings(measured_steps=2**31 - 1)}, "trial.measured_steps"),
-        ({"loss_gate": LossGate(num_steps=2**31 - 1)}, "loss_gate.num_steps"),
+        ({"convergence_gate": ConvergenceGate(num_steps=2**31 - 1)}, "convergence_gate.num_steps"),
         ({"max_parallel_trials": 2**31 - 1}, "max_parallel_trials"),
         ({"job": replace(tiny_job(2), model=tiny_model(num_layers=2**31 - 1, ffn_size=2**20))}, "model"),
     ],

@@ -13,9 +13,9 @@ from autotuner.core.upkeep import (
     Baseline,
     GateRun,
     GateRunRequest,
-    MfuGateOutcome,
-    MfuGateRequest,
-    MfuGateResult,
+    RegressionGateOutcome,
+    RegressionGateRequest,
+    RegressionGateResult,
     Retune,
     RetuneRequest,
     RetuneRun,
@@ -90,8 +90,8 @@ def baseline(**changes: Any) -> Baseline:
     return replace(value, **changes)
 
 
-def gate_request(**changes: Any) -> MfuGateRequest:
-    return replace(MfuGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main"), **changes)
+def gate_request(**changes: Any) -> RegressionGateRequest:
+    return replace(RegressionGateRequest(sweep=sweep_request(), layout=INCUMBENT, baseline="main"), **changes)
 
 
 def gate(**changes: Any) -> GateRun:
@@ -127,5 +127,5 @@ def retune_run(**changes: Any) -> RetuneRun:
     return replace(value, **changes)
 
 
-def measured(outcome: MfuGateOutcome = MfuGateOutcome.PASSED, **changes: Any) -> MfuGateResult:
-    return replace(MfuGateResult(outcome=outcome, findings=findings()), **changes)
+def measured(outcome: RegressionGateOutcome = RegressionGateOutcome.PASSED, **changes: Any) -> RegressionGateResult:
+    return replace(RegressionGateResult(outcome=outcome, findings=findings()), **changes)

@@ -14,7 +14,7 @@ from autotuner.core.announcement import Announcement, AnnouncementKind
 from autotuner.core.errors import InvalidInput, NotFound, NotOwner
 from autotuner.core.run import Finish, NewRun
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.upkeep import Baseline, GateRun, GateRunRequest, MfuGateOutcome, MfuGateResult
+from autotuner.core.upkeep import Baseline, GateRun, GateRunRequest, RegressionGateOutcome, RegressionGateResult
 from autotuner.search.upkeep.gate import gate_announcement, new_baseline
 from autotuner.store import announcements
 from autotuner.store.descriptions import check_name, new_id
@@ -23,11 +23,11 @@ from autotuner.store.runs import Part, Rows, get_run, insert_run, with_result
 from autotuner.store.sweeps import queue_sweep
 from autotuner.store.tables import baselines, runs
 
-_DECIDED = (MfuGateOutcome.PASSED, MfuGateOutcome.FAILED, MfuGateOutcome.NO_BASELINE)
+_DECIDED = (RegressionGateOutcome.PASSED, RegressionGateOutcome.FAILED, RegressionGateOutcome.NO_BASELINE)
 """Outcomes of gates that measured as much as they needed to decide."""
 
 
-class MfuGateStore(Part):
+class RegressionGateStore(Part):
     """The store of performance regression gates, which show whether a change slows training, and of their baselines."""
 
     def create(
@@ -133,11 +133,11 @@ def _unread_told(connection: Connection, gate_id: str, end: Finish, now: float) 
         text=end.detail,
         path=f"/gates/{gate_id}",
         subject_id=gate_id,
-        facts={"gate": gate_id, "baseline": baseline, "outcome": MfuGateOutcome.COULD_NOT_RUN.value},
+        facts={"gate": gate_id, "baseline": baseline, "outcome": RegressionGateOutcome.COULD_NOT_RUN.value},
     )
 
 
-def _is_reusable(gate: GateRun, result: MfuGateResult) -> bool:
+def _is_reusable(gate: GateRun, result: RegressionGateResult) -> bool:
     measured = result.findings is not None and result.findings.runs is not None
     return gate.child_id is not None and measured and result.outcome in _DECIDED
 
@@ -175,7 +175,7 @@ def _require_replaceable(connection: Connection, baseline: Baseline, gate: GateR
 
 GATE_ROWS = Rows(
     run=GateRun,
-    ended=with_result(MfuGateResult(outcome=MfuGateOutcome.COULD_NOT_RUN)),
+    ended=with_result(RegressionGateResult(outcome=RegressionGateOutcome.COULD_NOT_RUN)),
     on_end=_end,
     has_jobs=lambda *_: True,  # after its sweep has ended, a gate is decided even if it is cancelled
 )
