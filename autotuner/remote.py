@@ -37,7 +37,7 @@ from autotuner.core.cluster_check import CheckRequest, CheckRun
 from autotuner.core.codec import to_plain
 from autotuner.core.comment import Comment, CommentCreate
 from autotuner.core.errors import AutotunerError, StoreUnavailable, quoted
-from autotuner.core.health import EngineStanding, Health, Readiness, Trouble, WorkerStanding
+from autotuner.core.health import EngineStanding, Health, Incident, Readiness, WorkerStanding
 from autotuner.core.listed import Listed, Stored
 from autotuner.core.model import TransformerSpec
 from autotuner.core.profile import ClusterLinks
@@ -842,9 +842,9 @@ class Remote:
         """Compare layouts: return which layout is faster, how certain this is, and the parts of a step that differ."""
         return self._post("/comparisons", LayoutComparison, body)
 
-    def list_attention(self) -> Listed[Trouble]:
+    def list_attention(self) -> Listed[Incident]:
         """Return the incidents that nobody has fixed yet, each with the address of the page where people handle it."""
-        return self._get("/attention", Listed[Trouble])
+        return self._get("/attention", Listed[Incident])
 
     def list_workers(self) -> Listed[WorkerStanding]:
         """Return the workers that sent a heartbeat to the service within a day, each with the sweep that it runs."""

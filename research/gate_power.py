@@ -165,9 +165,9 @@ def _ended(scenario: Scenario, loss: float, rng: np.random.Generator) -> tuple[D
     """Return the decision on one pair, and the number of runs that it took."""
     groups = [_group(_sitting(scenario, num_runs, rng)) for num_runs in scenario.baseline] or [_first(scenario, rng)]
     candidate = _sitting(scenario, _TEST.max_runs, rng) + math.log1p(-loss)
-    same_sitting = scenario.tail == "drift by turns"
+    same_session = scenario.tail == "drift by turns"
     for num_runs in range(_TEST.min_runs, _TEST.max_runs + 1):
-        belief = weigh(groups, [_group(candidate[:num_runs])], same_sitting=same_sitting)
+        belief = weigh(groups, [_group(candidate[:num_runs])], same_session=same_session)
         if (decision := decide(belief, _TEST)) is not Decision.UNDECIDED:
             return decision, num_runs
     return Decision.UNDECIDED, _TEST.max_runs

@@ -21,7 +21,7 @@ from autotuner.core.announcement import (
     WebhookStanding,
 )
 from autotuner.core.documents import Document
-from autotuner.core.health import Health, Readiness, Trouble, WorkerStanding
+from autotuner.core.health import Health, Incident, Readiness, WorkerStanding
 from autotuner.core.listed import Listed
 from autotuner.service.build import App
 from autotuner.store.options import Page
@@ -80,7 +80,7 @@ attention_router = APIRouter(tags=["health"])
 
 
 @attention_router.get("/attention", responses=problems())
-def list_attention(app: AppOf) -> Document[Listed[Trouble]]:
+def list_attention(app: AppOf) -> Document[Listed[Incident]]:
     """List the incidents that nobody has fixed yet, each with the page on which to handle it.
 
     Incidents are: sweeps that wait while no worker is alive; retunes whose last run found a regression or could not

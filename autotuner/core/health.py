@@ -96,7 +96,7 @@ class WorkerStanding:
 
 
 # ---------------------------------------------------------------- what went wrong
-class TroubleKind(StrEnum):
+class IncidentKind(StrEnum):
     """The kinds of incidents that operators see, the worst first."""
 
     NO_WORKER = "no_worker"  # sweeps wait, and nobody lives who would run them
@@ -111,10 +111,10 @@ class TroubleKind(StrEnum):
 
 
 @value
-class Trouble:
+class Incident:
     """An incident that somebody should look at, such as a failed sweep or waiting sweeps without a worker."""
 
-    kind: TroubleKind
+    kind: IncidentKind
     subject: str
     """Id of the sweep or gate, or name of the retune, cluster or webhook, that has the incident; empty if the incident
     concerns none of them."""
@@ -133,15 +133,15 @@ class Trouble:
         """The path of the page where somebody can handle the incident, relative to the service's address."""
         subject = quote(self.subject, safe="")
         match self.kind:
-            case TroubleKind.NO_WORKER:
+            case IncidentKind.NO_WORKER:
                 return "/?state=queued"
-            case TroubleKind.REGRESSION | TroubleKind.RETUNE_COULD_NOT_RUN:
+            case IncidentKind.REGRESSION | IncidentKind.RETUNE_COULD_NOT_RUN:
                 return f"/retunes/{subject}"
-            case TroubleKind.GATE_FAILED | TroubleKind.GATE_COULD_NOT_RUN | TroubleKind.GATE_UNDECIDED:
+            case IncidentKind.GATE_FAILED | IncidentKind.GATE_COULD_NOT_RUN | IncidentKind.GATE_UNDECIDED:
                 return f"/gates/{subject}"
-            case TroubleKind.SWEEP_FAILED:
+            case IncidentKind.SWEEP_FAILED:
                 return f"/sweeps/{subject}"
-            case TroubleKind.CHECK_FAILED:
+            case IncidentKind.CHECK_FAILED:
                 return f"/clusters/{subject}"
-            case TroubleKind.DELIVERIES_DEAD:
+            case IncidentKind.DELIVERIES_DEAD:
                 return "/webhooks?state=dead"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Literal
 from urllib.parse import parse_qsl
 
-from autotuner.core.health import Trouble, TroubleKind
+from autotuner.core.health import Incident, IncidentKind
 from autotuner.core.run import RunState
 from autotuner.core.sweep import SweepOverview
 from autotuner.report.charts import BarCell, GrowthCell
@@ -54,16 +54,16 @@ class ListPage:
         return any(sweep.created_by for sweep in self.sweeps) or bool(self.sorts["owner"][1])
 
 
-def sweep_list_report(listed: ListPage, troubles: Sequence[Trouble], now: float) -> Report:
+def sweep_list_report(listed: ListPage, incidents: Sequence[Incident], now: float) -> Report:
     """Return the report of the dashboard's home page: incidents that need attention, and below them the list of sweeps.
 
     Args:
         listed: The page of the list.
-        troubles: The incidents, the worst first.
+        incidents: The incidents, the worst first.
         now: Present time in epoch seconds.
     """
     section = Section(title="All sweeps", id="all-sweeps", blocks=_list(listed, now))
-    return Report(headline="Sweeps", sections=(*_attention(troubles, now), section))
+    return Report(headline="Sweeps", sections=(*_attention(incidents, now), section))
 
 
 def sweeps_report(sweeps: Sequence[SweepOverview], total: int, now: float) -> Report:
@@ -207,31 +207,31 @@ def short_moment(at: float, now: float) -> str:
 
 
 # ------------------------------------------------------------------ attention
-_WORDS: Mapping[TroubleKind, tuple[str, str, str]] = {
-    TroubleKind.NO_WORKER: ("failed", "no worker", "See engines and workers"),
-    TroubleKind.REGRESSION: ("warned", "regression", "See the retune"),
-    TroubleKind.RETUNE_COULD_NOT_RUN: ("failed", "could not run", "See the retune"),
-    TroubleKind.GATE_FAILED: ("failed", "gate failed", "See the gate"),
-    TroubleKind.GATE_COULD_NOT_RUN: ("failed", "gate not run", "See the gate"),
-    TroubleKind.GATE_UNDECIDED: ("warned", "gate undecided", "See the gate"),
-    TroubleKind.SWEEP_FAILED: ("failed", "failed", "See the sweep"),
-    TroubleKind.CHECK_FAILED: ("failed", "check failed", "See the cluster"),
-    TroubleKind.DELIVERIES_DEAD: ("failed", "not delivered", "See the deliveries"),
+_WORDS: Mapping[IncidentKind, tuple[str, str, str]] = {
+    IncidentKind.NO_WORKER: ("failed", "no worker", "See engines and workers"),
+    IncidentKind.REGRESSION: ("warned", "regression", "See the retune"),
+    IncidentKind.RETUNE_COULD_NOT_RUN: ("failed", "could not run", "See the retune"),
+    IncidentKind.GATE_FAILED: ("failed", "gate failed", "See the gate"),
+    IncidentKind.GATE_COULD_NOT_RUN: ("failed", "gate not run", "See the gate"),
+    IncidentKind.GATE_UNDECIDED: ("warned", "gate undecided", "See the gate"),
+    IncidentKind.SWEEP_FAILED: ("failed", "failed", "See the sweep"),
+    IncidentKind.CHECK_FAILED: ("failed", "check failed", "See the cluster"),
+    IncidentKind.DELIVERIES_DEAD: ("failed", "not delivered", "See the deliveries"),
 }
 """State, words and text of the link for each kind of incident."""
 
 _NUM_SHOWN = 6
 
 
-def _attention(troubles: Sequence[Trouble], now: float) -> Iterator[Section]:
-    if not troubles:
+def _attention(incidents: Sequence[Incident], now: float) -> Iterator[Section]:
+    if not incidents:
         return
-    first, more = _troubles(troubles[:_NUM_SHOWN], now), troubles[_NUM_SHOWN:]
-    folded = [Folded(summary=f"{len(more)} more", blocks=(_troubles(more, now),), id="attention-more")] if more else []
+    first, more = _incidents(incidents[:_NUM_SHOWN], now), incidents[_NUM_SHOWN:]
+    folded = [Folded(summary=f"{len(more)} more", blocks=(_incidents(more, now),), id="attention-more")] if more else []
     yield Section(title="Needs attention", id="attention", blocks=(first, *folded))
 
 
-def _troubles(troubles: Sequence[Trouble], now: float) -> Table:
+def _incidents(incidents: Sequence[Incident], now: float) -> Table:
     columns = (
         Column("", is_number=False),
         Column("", is_number=False, may_wrap=True),
@@ -240,17 +240,17 @@ def _troubles(troubles: Sequence[Trouble], now: float) -> Table:
         Column("", is_number=False, is_action=True),
     )
     return Table(
-        columns=columns, rows=[tuple(_trouble(one, now)) for one in troubles], name="What needs attention, table"
+        columns=columns, rows=[tuple(_incident(one, now)) for one in incidents], name="What needs attention, table"
     )
 
 
-def _trouble(one: Trouble, now: float) -> Iterator[Cells]:
+def _incident(one: Incident, now: float) -> Iterator[Cells]:
     look, words, action = _WORDS[one.kind]
     yield State(words, look)
     yield one.name
     what = "a delivery was" if one.count == 1 else f"{one.count} deliveries were"
-    yield f"{what} given up: {one.detail}" if one.kind is TroubleKind.DELIVERIES_DEAD else one.detail
+    yield f"{what} given up: {one.detail}" if one.kind is IncidentKind.DELIVERIES_DEAD else one.detail
     when = short_moment(one.at, now)
-    yield f"since {when}" if one.kind is TroubleKind.NO_WORKER else when
+    yield f"since {when}" if one.kind is IncidentKind.NO_WORKER else when
     path, _, query = one.path.lstrip("/").partition("?")
     yield Link(action, path, key=f"attention-{one.kind}-{one.subject}", query=dict(parse_qsl(query)))

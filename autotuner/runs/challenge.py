@@ -115,7 +115,7 @@ class ChallengeRuns:
 
     def _wants_more_turns(self) -> bool:
         mine, theirs = run_group(self.turns), run_group(self.incumbent_turns)
-        return mine is None or theirs is None or next_runs([mine], [theirs], self.challenge.test, same_sitting=True) > 0
+        return mine is None or theirs is None or next_runs([mine], [theirs], self.challenge.test, same_session=True) > 0
 
 
 def _wants_more(runs: RunGroup | None, baseline: Sequence[RunGroup], test: SequentialTest) -> bool:
@@ -240,8 +240,8 @@ def _with_challenger(found: ChallengeFindings, challenge: Challenge, runs: Chall
     found = replace(found, challenger=runs.challenger.layout, challenger_runs=theirs)
     if theirs is None or own is None:
         return found
-    gain = compare([own], [theirs], challenge.test, same_sitting=True)
-    lost = compare([theirs], [own], challenge.test, same_sitting=True)
+    gain = compare([own], [theirs], challenge.test, same_session=True)
+    lost = compare([theirs], [own], challenge.test, same_session=True)
     return replace(found, gain=gain, is_better=lost.decision is Decision.SLOWER)
 
 

@@ -197,7 +197,7 @@ class Heartbeats:
         try:
             self._store.forget(self._name)
         except StoreUnavailable as error:
-            _log.warning("presence.store_unavailable", error=str(error))
+            _log.warning("heartbeats.store_unavailable", error=str(error))
 
 
 def forever(step: Callable[[], object], *, poll_s: float, shutdown: threading.Event, name: str) -> None:

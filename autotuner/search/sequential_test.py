@@ -321,7 +321,7 @@ _INTERVAL = (0.025, 0.975)
 
 
 def compare(
-    reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
+    reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_session: bool = False
 ) -> Comparison:
     """Compare the throughput of a candidate with that of a reference, and decide whether the candidate is slower.
 
@@ -331,16 +331,16 @@ def compare(
         reference: Runs of the reference, with one group for each session (for example a night).
         candidate: Runs of the candidate, grouped in the same way.
         test: Tolerance, error probabilities and numbers of runs of the test.
-        same_sitting: True if both layouts ran in turn in one session. Then the i-th runs of both make a pair, and a run
+        same_session: True if both layouts ran in turn in one session. Then the i-th runs of both make a pair, and a run
             without a partner is not counted yet.
 
     Raises:
         InvalidInput: The reference or the candidate has no runs.
     """
-    belief = weigh(reference, candidate, same_sitting=same_sitting)
+    belief = weigh(reference, candidate, same_session=same_session)
     change, (low, high) = math.expm1(belief.middle()), (math.expm1(end) for end in belief.quantiles(_INTERVAL))
     num_reference, num_candidate = (sum(len(one.rates) for one in groups) for groups in (reference, candidate))
-    counted = min(num_reference, num_candidate) if same_sitting else num_candidate
+    counted = min(num_reference, num_candidate) if same_session else num_candidate
     decision = decide(belief, test) if counted >= test.min_runs else Decision.UNDECIDED
     return Comparison(
         decision=decision,
@@ -353,7 +353,7 @@ def compare(
     )
 
 
-def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_sitting: bool = False) -> Belief:
+def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_session: bool = False) -> Belief:
     """Return how likely each change of throughput from a reference layout to a candidate is, given their runs.
 
     The arguments are those of ``compare``.
@@ -364,7 +364,7 @@ def weigh(reference: Sequence[RunGroup], candidate: Sequence[RunGroup], *, same_
     for name, groups in (("reference", reference), ("candidate", candidate)):
         if not groups:
             raise InvalidInput(name, [], "must have at least one run")
-    if not same_sitting:
+    if not same_session:
         both = sessions_of([np.log(group.rates) for group in (*reference, *candidate)])
         return believe(both[: len(reference)], both[len(reference) :])
     sides = [np.log([rate for group in groups for rate in group.rates]) for groups in (reference, candidate)]
@@ -393,23 +393,23 @@ _Z95 = 1.645
 
 
 def next_runs(
-    reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_sitting: bool = False
+    reference: Sequence[RunGroup], candidate: Sequence[RunGroup], test: SequentialTest, *, same_session: bool = False
 ) -> int:
     """Return how many more runs would probably decide the test, if new runs are like the latest ones.
 
-    The number counts runs of the candidate. With ``same_sitting``, it counts pairs of runs of both layouts. Call the
+    The number counts runs of the candidate. With ``same_session``, it counts pairs of runs of both layouts. Call the
     function again after every run. The result is 0 if the test is decided or the maximum number of runs is reached. It
     is also 0 if more runs in this session cannot decide the test, because the difference between sessions or the
     throughput of the reference is not known well enough. The arguments are those of ``compare``.
     """
     counts = [sum(len(group.rates) for group in groups) for groups in (reference, candidate)]
-    num_runs = min(counts) if same_sitting else counts[1]
+    num_runs = min(counts) if same_session else counts[1]
     if num_runs < test.min_runs:
         return test.min_runs - num_runs
-    compared = partial(compare, reference, candidate, test, same_sitting=same_sitting)
+    compared = partial(compare, reference, candidate, test, same_session=same_session)
     if num_runs >= test.max_runs or compared().decision is not Decision.UNDECIDED:
         return 0
-    return 1 if same_sitting else _more(reference, candidate, test)
+    return 1 if same_session else _more(reference, candidate, test)
 
 
 def next_baseline_runs(runs: RunGroup | None, test: SequentialTest) -> int:

@@ -66,7 +66,7 @@ class Background:
         if self.settings.starts_retunes:
             self._forever(RetuneScheduler(store, self.clock, software_of_this_machine).step, "retunes")
         self._forever(self._thin, "thinning", poll_s=_THINNING_POLL_S)
-        self._start_presence(owner)
+        self._start_heartbeats(owner)
         worker = self._worker(sweep_kind(store, self.launcher), owner)
         forever(worker.run_once, poll_s=self.settings.poll_s, shutdown=self._shutdown, name="worker")
 
@@ -74,15 +74,15 @@ class Background:
         """Start a thread that runs cluster checks: small trials, and measurements of devices and links."""
         self._start_lane(check_kind(self.open_store(), self.engine_launchers), "checks")
 
-    def _start_presence(self, owner: str) -> None:
+    def _start_heartbeats(self, owner: str) -> None:
         """Start a thread that sends heartbeats for the worker with this name, and reports its stop at the end."""
-        presence = Heartbeats(self.open_store().health, self.clock, name=owner)
+        heartbeats = Heartbeats(self.open_store().health, self.clock, name=owner)
 
         def tell_until_stopped() -> None:
-            forever(presence.tell, poll_s=SIGN_S, shutdown=self._shutdown, name="presence")
-            presence.end()
+            forever(heartbeats.tell, poll_s=SIGN_S, shutdown=self._shutdown, name="heartbeats")
+            heartbeats.end()
 
-        self._run(tell_until_stopped, "autotuner-presence")
+        self._run(tell_until_stopped, "autotuner-heartbeats")
 
     def _thin(self) -> object:
         """Remove some old records; return None if there are none."""

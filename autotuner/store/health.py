@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select
 
 from autotuner.core.access import DAY_S
-from autotuner.core.health import KnownWorker, Trouble, TroubleKind
+from autotuner.core.health import Incident, IncidentKind, KnownWorker
 from autotuner.core.run import OPEN, RunState
 from autotuner.core.trial import TrialState
 from autotuner.core.upkeep import RegressionGateOutcome, Verdict
@@ -24,8 +24,8 @@ _SHOWN_S = 7 * DAY_S
 """Seconds for which a failed sweep, gate or delivery is shown as an incident: one week."""
 
 _OUTCOMES = {
-    RegressionGateOutcome.FAILED.value: TroubleKind.GATE_FAILED,
-    RegressionGateOutcome.UNDECIDED.value: TroubleKind.GATE_UNDECIDED,
+    RegressionGateOutcome.FAILED.value: IncidentKind.GATE_FAILED,
+    RegressionGateOutcome.UNDECIDED.value: IncidentKind.GATE_UNDECIDED,
 }
 """Kinds of incidents by the outcome of a gate that measured; gates with other outcomes could not run."""
 
@@ -70,14 +70,14 @@ class Health(Part):
                 oldest_pending_at=oldest_pending_at,
             )
 
-    def attention(self, *, now: float) -> Sequence[Trouble]:
+    def attention(self, *, now: float) -> Sequence[Incident]:
         """Return all incidents that need an operator's attention now.
 
         Kinds are ordered by seriousness, the most serious first. Within a kind, the newest incident comes first.
         """
-        return [*self._unattended(now), *self.troubles(since=now - _SHOWN_S)]
+        return [*self._unattended(now), *self.incidents(since=now - _SHOWN_S)]
 
-    def _unattended(self, now: float) -> list[Trouble]:
+    def _unattended(self, now: float) -> list[Incident]:
         """Return one incident if sweeps wait in the queue and no worker is alive."""
         if any(worker.is_alive(now) for worker in self.workers()):
             return []
@@ -86,10 +86,10 @@ class Health(Part):
         if not waiting or found.oldest_queued_at is None:
             return []
         said = "1 sweep waits" if waiting == 1 else f"{waiting:,} sweeps wait"
-        kind, detail = TroubleKind.NO_WORKER, f"{said}, and no worker has given a sign of life for a minute"
-        return [Trouble(kind=kind, subject="", name="", detail=detail, at=found.oldest_queued_at, count=waiting)]
+        kind, detail = IncidentKind.NO_WORKER, f"{said}, and no worker has given a sign of life for a minute"
+        return [Incident(kind=kind, subject="", name="", detail=detail, at=found.oldest_queued_at, count=waiting)]
 
-    def troubles(self, *, since: float, limit: int = 20) -> Sequence[Trouble]:
+    def incidents(self, *, since: float, limit: int = 20) -> Sequence[Incident]:
         """Return incidents that are not fixed yet, at most ``limit`` of each kind.
 
         They are ordered by kind. Within a kind, the newest incident comes first.
@@ -112,8 +112,8 @@ class Health(Part):
                 *_of_clusters(connection, limit),
                 *_of_webhooks(connection, since, limit),
             )
-        kinds = list(TroubleKind)
-        return sorted(found, key=lambda trouble: (kinds.index(trouble.kind), -trouble.at))
+        kinds = list(IncidentKind)
+        return sorted(found, key=lambda incident: (kinds.index(incident.kind), -incident.at))
 
     # ------------------------------------------------------------------ workers, by their heartbeats
     def tell(self, worker: KnownWorker) -> None:
@@ -161,16 +161,16 @@ def _fields(text: str | None) -> dict[str, Any]:
     return {} if text is None else json.loads(text)
 
 
-def _of_retunes(connection: Connection, limit: int) -> Iterator[Trouble]:
+def _of_retunes(connection: Connection, limit: int) -> Iterator[Incident]:
     for row in connection.execute(select_last("retune").limit(limit)):
         is_slower = _fields(row.result).get("verdict") == Verdict.REGRESSION.value
-        kind = TroubleKind.REGRESSION if is_slower else TroubleKind.RETUNE_COULD_NOT_RUN
-        yield Trouble(kind=kind, subject=row.subject, name=row.subject, detail=row.detail, at=row.finished_at)
+        kind = IncidentKind.REGRESSION if is_slower else IncidentKind.RETUNE_COULD_NOT_RUN
+        yield Incident(kind=kind, subject=row.subject, name=row.subject, detail=row.detail, at=row.finished_at)
 
 
-def _of_clusters(connection: Connection, limit: int) -> Iterator[Trouble]:
+def _of_clusters(connection: Connection, limit: int) -> Iterator[Incident]:
     for name, at, detail, _ in connection.execute(select_last("check").limit(limit)):
-        yield Trouble(kind=TroubleKind.CHECK_FAILED, subject=name, name=name, detail=detail, at=at)
+        yield Incident(kind=IncidentKind.CHECK_FAILED, subject=name, name=name, detail=detail, at=at)
 
 
 # ---------------------------------------------------------------------- gates
@@ -181,11 +181,11 @@ def select_failed(kind: str, since: float) -> AnySelect:
     return select(*columns).where(failed).order_by(*NEWEST)
 
 
-def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
+def _of_gates(connection: Connection, since: float, limit: int) -> Iterator[Incident]:
     for row in connection.execute(select_failed("gate", since).limit(limit)):
         name = _fields(row.request).get("gate", {}).get("software") or f"gate of {row.subject}"
-        kind = _OUTCOMES.get(_fields(row.result).get("outcome", ""), TroubleKind.GATE_COULD_NOT_RUN)
-        yield Trouble(kind=kind, subject=row.id, name=name, detail=row.detail, at=row.finished_at)
+        kind = _OUTCOMES.get(_fields(row.result).get("outcome", ""), IncidentKind.GATE_COULD_NOT_RUN)
+        yield Incident(kind=kind, subject=row.id, name=name, detail=row.detail, at=row.finished_at)
 
 
 # ---------------------------------------------------------------------- sweeps
@@ -206,22 +206,22 @@ def select_sweeps(since: float) -> AnySelect:
     )
 
 
-def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
+def _of_sweeps(connection: Connection, since: float, limit: int) -> Iterator[Incident]:
     for row in connection.execute(select_sweeps(since).limit(limit)):
         name = row.name or f"{row.model} on {row.cluster}"
-        kind, detail = TroubleKind.SWEEP_FAILED, row.stop_detail
-        yield Trouble(kind=kind, subject=row.id, name=name, detail=detail, at=row.finished_at)
+        kind, detail = IncidentKind.SWEEP_FAILED, row.stop_detail
+        yield Incident(kind=kind, subject=row.id, name=name, detail=detail, at=row.finished_at)
 
 
 # ---------------------------------------------------------------------- webhooks
-def _of_webhooks(connection: Connection, since: float, limit: int) -> Iterator[Trouble]:
-    found: dict[str, Trouble] = {}
+def _of_webhooks(connection: Connection, since: float, limit: int) -> Iterator[Incident]:
+    found: dict[str, Incident] = {}
     columns = (runs.c.subject, runs.c.finished_at, runs.c.detail)
     query: AnySelect = select_failed("delivery", since).with_only_columns(*columns)
     for name, at, detail in connection.execute(query):
         known = found.get(
-            name, Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject=name, name=name, detail="", at=0.0, count=0)
+            name, Incident(kind=IncidentKind.DELIVERIES_DEAD, subject=name, name=name, detail="", at=0.0, count=0)
         )
         newest = replace(known, detail=detail, at=at) if at > known.at else known
         found[name] = replace(newest, count=known.count + 1)
-    yield from sorted(found.values(), key=lambda trouble: -trouble.at)[:limit]
+    yield from sorted(found.values(), key=lambda incident: -incident.at)[:limit]

@@ -22,7 +22,7 @@ from sqlalchemy.exc import InternalError
 
 from autotuner.core.cluster_check import CheckRequest
 from autotuner.core.errors import InvalidInput, StoreUnavailable
-from autotuner.core.health import Trouble, TroubleKind
+from autotuner.core.health import Incident, IncidentKind
 from autotuner.core.run import RunState, StopReason
 from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
@@ -284,9 +284,9 @@ def test_the_folders_of_an_sqlite_path_are_made(tmp_path: Path) -> None:
     store.close()
 
 
-# ---------------------------------------------------------------- troubles
-def told(store: Store, *, since: float = 0.0, **limits: Any) -> Sequence[tuple[TroubleKind, str]]:
-    return [(one.kind, one.subject) for one in store.health.troubles(since=since, **limits)]
+# ---------------------------------------------------------------- incidents
+def told(store: Store, *, since: float = 0.0, **limits: Any) -> Sequence[tuple[IncidentKind, str]]:
+    return [(one.kind, one.subject) for one in store.health.incidents(since=since, **limits)]
 
 
 def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
@@ -298,12 +298,12 @@ def failed(store: Store, *, now: float = 20.0, **changes: Any) -> Sweep:
 def test_a_retune_is_reported_by_its_last_finished_run(store: Store) -> None:
     saved_retune(store)
     conclude_retune(store, started_run(store), outcome(), "lost 10 %", now=120.0)
-    (trouble,) = store.health.troubles(since=1e9)
-    assert trouble == Trouble(
-        kind=TroubleKind.REGRESSION, subject="nightly", name="nightly", detail="lost 10 %", at=120.0
+    (incident,) = store.health.incidents(since=1e9)
+    assert incident == Incident(
+        kind=IncidentKind.REGRESSION, subject="nightly", name="nightly", detail="lost 10 %", at=120.0
     )
     next_night = started_run(store, expected_due_at=200.0, due_at=200.0, next_due_at=300.0, now=200.0)
-    assert told(store) == [(TroubleKind.REGRESSION, "nightly")]
+    assert told(store) == [(IncidentKind.REGRESSION, "nightly")]
     conclude_retune(store, next_night, outcome(Verdict.UNCHANGED), now=220.0)
     assert told(store) == []
 
@@ -311,42 +311,42 @@ def test_a_retune_is_reported_by_its_last_finished_run(store: Store) -> None:
 def test_a_retune_that_could_not_run_is_reported(store: Store) -> None:
     saved_retune(store)
     conclude_retune(store, started_run(store), outcome(Verdict.COULD_NOT_RUN), now=120.0)
-    assert told(store) == [(TroubleKind.RETUNE_COULD_NOT_RUN, "nightly")]
+    assert told(store) == [(IncidentKind.RETUNE_COULD_NOT_RUN, "nightly")]
 
 
 # ---------------------------------------------------------------------- gates
 @pytest.mark.parametrize(
     ("ended", "kind"),
     [
-        (RegressionGateOutcome.FAILED, TroubleKind.GATE_FAILED),
-        (RegressionGateOutcome.UNDECIDED, TroubleKind.GATE_UNDECIDED),
-        (RegressionGateOutcome.COULD_NOT_RUN, TroubleKind.GATE_COULD_NOT_RUN),
+        (RegressionGateOutcome.FAILED, IncidentKind.GATE_FAILED),
+        (RegressionGateOutcome.UNDECIDED, IncidentKind.GATE_UNDECIDED),
+        (RegressionGateOutcome.COULD_NOT_RUN, IncidentKind.GATE_COULD_NOT_RUN),
         (RegressionGateOutcome.PASSED, None),
         (RegressionGateOutcome.CANCELLED, None),
         (RegressionGateOutcome.NO_BASELINE, None),
     ],
 )
 def test_gates_that_let_nothing_pass_are_reported_for_a_time(
-    store: Store, ended: RegressionGateOutcome, kind: TroubleKind | None
+    store: Store, ended: RegressionGateOutcome, kind: IncidentKind | None
 ) -> None:
     gate = asked_gate(store, request=regression_gate_request(software="pull request 7"))
     conclude_gate(store, gate, gate_result(ended), "6 % slower", now=50.0)
     assert told(store, since=40.0) == ([(kind, gate.id)] if kind else [])
     assert told(store, since=60.0) == []
-    for trouble in store.health.troubles(since=0.0):
-        assert (trouble.name, trouble.detail, trouble.at) == ("pull request 7", "6 % slower", 50.0)
+    for incident in store.health.incidents(since=0.0):
+        assert (incident.name, incident.detail, incident.at) == ("pull request 7", "6 % slower", 50.0)
 
 
 # ---------------------------------------------------------------------- sweeps
 def test_a_sweep_that_failed_is_reported_until_a_later_one_measured_its_job(store: Store) -> None:
     sweep = failed(store)
-    (trouble,) = store.health.troubles(since=10.0)
-    assert (trouble.kind, trouble.subject, trouble.name) == (TroubleKind.SWEEP_FAILED, sweep.id, "tiny on cpu:2")
-    assert (trouble.detail, trouble.at) == ("no node answers", 20.0)
+    (incident,) = store.health.incidents(since=10.0)
+    assert (incident.kind, incident.subject, incident.name) == (IncidentKind.SWEEP_FAILED, sweep.id, "tiny on cpu:2")
+    assert (incident.detail, incident.at) == ("no node answers", 20.0)
     assert told(store, since=30.0) == []
     create(store, now=2.0, job=tiny_job(num_cores=4))
     finish(store, claim(store))
-    assert told(store) == [(TroubleKind.SWEEP_FAILED, sweep.id)]  # that was another job
+    assert told(store) == [(IncidentKind.SWEEP_FAILED, sweep.id)]  # that was another job
     create(store, now=3.0)
     finish(store, claim(store))
     assert told(store) == []
@@ -372,9 +372,9 @@ def test_a_cluster_is_reported_by_its_last_check_that_came_to_an_end(store: Stor
 
     checked(RunState.FAILED, 10.0)
     checked(RunState.CANCELLED, 20.0)
-    (trouble,) = store.health.troubles(since=1e9)
-    assert (trouble.kind, trouble.subject) == (TroubleKind.CHECK_FAILED, "lab")
-    assert (trouble.detail, trouble.at) == ("node 7 refuses connections", 11.0)
+    (incident,) = store.health.incidents(since=1e9)
+    assert (incident.kind, incident.subject) == (IncidentKind.CHECK_FAILED, "lab")
+    assert (incident.detail, incident.at) == ("node 7 refuses connections", 11.0)
     checked(RunState.COMPLETE, 30.0)
     assert told(store) == []
 
@@ -385,9 +385,9 @@ def test_deliveries_that_were_given_up_are_reported_by_webhook_until_they_are_se
     for number in range(3):
         announce(store.announcements, announcement(f"rt-{number}"))
         end(store, claimed(store, "delivery", now=30.0), RunState.FAILED, f"answered 50{number}", now=40.0 + number)
-    (trouble,) = store.health.troubles(since=20.0)
-    assert (trouble.kind, trouble.subject, trouble.count) == (TroubleKind.DELIVERIES_DEAD, "team", 3)
-    assert (trouble.detail, trouble.at) == ("answered 502", 42.0)
+    (incident,) = store.health.incidents(since=20.0)
+    assert (incident.kind, incident.subject, incident.count) == (IncidentKind.DELIVERIES_DEAD, "team", 3)
+    assert (incident.detail, incident.at) == ("answered 502", 42.0)
     for delivery in store.announcements.deliveries()[0]:
         store.announcements.send_again(delivery.id, now=50.0)
     assert told(store) == []

@@ -139,11 +139,11 @@ def sweeps_page(
     now = app.clock.now()
     window = Page(limit=_SWEEPS_PER_PAGE, offset=(number - 1) * _SWEEPS_PER_PAGE)
     found, total = app.store.list_overviews(now=now, where=asked.where, order=order, page=window)
-    troubles = app.store.health.attention(now=now)
+    incidents = app.store.health.attention(now=now)
     return page(
         request,
         "_home.html" if part else "home.html",
-        report=sweep_list_report(asked.listed(found, total), troubles, now),
+        report=sweep_list_report(asked.listed(found, total), incidents, now),
         listed=asked,
         is_empty=not total and not asked.without and number == 1,
         live=urlencode({**asked.query(), "part": "live"}),

@@ -96,8 +96,8 @@ def end_of(outcome: RetuneOutcome, detail: str, explanation: Sequence[str] = ())
         detail: The verdict in words.
         explanation: Further sentences for the message about the run.
     """
-    is_trouble = outcome.verdict in (Verdict.REGRESSION, Verdict.COULD_NOT_RUN)
-    state = RunState.FAILED if is_trouble else RunState.COMPLETE
+    is_incident = outcome.verdict in (Verdict.REGRESSION, Verdict.COULD_NOT_RUN)
+    state = RunState.FAILED if is_incident else RunState.COMPLETE
     return Finish(state=state, detail=detail, result=outcome, announced=". ".join([detail, *explanation]))
 
 

@@ -12,7 +12,7 @@ from autotuner.api.dashboard.pages.home import Asked
 from autotuner.core import documents
 from autotuner.core.choices import Recompute
 from autotuner.core.comment import Comment
-from autotuner.core.health import Trouble, TroubleKind
+from autotuner.core.health import Incident, IncidentKind
 from autotuner.core.layout import Layout
 from autotuner.core.measurement import RobustMeasurement
 from autotuner.core.objective import Metric, Objective
@@ -285,9 +285,9 @@ FOUND = replace(
 )
 
 
-def reported(*found: SweepOverview, asked: Asked | None = None, troubles: tuple[Trouble, ...] = ()) -> Report:
+def reported(*found: SweepOverview, asked: Asked | None = None, incidents: tuple[Incident, ...] = ()) -> Report:
     listed = (asked or Asked(where=SweepFilter())).listed(found, len(found))
-    return sweep_list_report(listed, troubles, NOW)
+    return sweep_list_report(listed, incidents, NOW)
 
 
 def test_a_list_shows_the_figures_of_its_sweeps_on_every_surface() -> None:
@@ -330,8 +330,8 @@ def test_an_empty_list_leads_to_the_list_without_each_filter() -> None:
 
 
 def test_incidents_stand_first_and_link_to_their_pages() -> None:
-    dead = Trouble(kind=TroubleKind.DELIVERIES_DEAD, subject="chat", name="chat", detail="no answer", at=NOW, count=3)
-    report = reported(FOUND, troubles=(dead,))
+    dead = Incident(kind=IncidentKind.DELIVERIES_DEAD, subject="chat", name="chat", detail="no answer", at=NOW, count=3)
+    report = reported(FOUND, incidents=(dead,))
     assert [section.key for section in report.sections] == ["attention", "all-sweeps"]
     for shown in surfaces(report):
         assert "3 deliveries were given up: no answer" in shown

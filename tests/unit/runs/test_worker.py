@@ -328,10 +328,10 @@ def test_a_worker_is_seen_while_it_runs_and_gone_when_it_was_stopped() -> None:
 
 def test_each_sign_of_life_is_of_its_time_and_the_start_stays() -> None:
     store, clock = memory_store(), ManualClock()
-    presence = Heartbeats(store.health, clock, name="worker-a")
+    heartbeats = Heartbeats(store.health, clock, name="worker-a")
     for seconds in (5.0, 10.0):
         clock.sleep(seconds)
-        presence.tell()
+        heartbeats.tell()
     (seen,) = store.health.workers()
     assert (seen.name, seen.started_at, seen.seen_at) == ("worker-a", 1000.0, 1015.0)
 

@@ -21,8 +21,8 @@ def runs(seed: int, num_runs: int, mean: float = 100.0, noise: float = 0.01) -> 
     return group(*(mean * np.exp(noise * np.random.default_rng(seed).standard_normal(num_runs))))
 
 
-def decision(reference: RunGroup, candidate: RunGroup, *, same_sitting: bool = False) -> Decision:
-    return compare([reference], [candidate], TEST, same_sitting=same_sitting).decision
+def decision(reference: RunGroup, candidate: RunGroup, *, same_session: bool = False) -> Decision:
+    return compare([reference], [candidate], TEST, same_session=same_session).decision
 
 
 def ended(reference: list[RunGroup], candidate: RunGroup) -> Comparison:
@@ -77,9 +77,9 @@ def test_outliers_and_losses_within_the_tolerance_are_distinguished_from_losses(
 def test_runs_by_turns_are_compared_pair_by_pair_so_that_a_drift_does_not_matter() -> None:
     drift = np.linspace(100, 140, 8)
     reference, candidate = group(*drift), group(*(0.95 * drift))
-    assert decision(reference, candidate, same_sitting=True) is Decision.SLOWER
+    assert decision(reference, candidate, same_session=True) is Decision.SLOWER
     assert decision(reference, candidate) is Decision.UNDECIDED
-    both = compare([group(100, 101, 99)], [group(95, 96, 94, 1)], TEST, same_sitting=True)
+    both = compare([group(100, 101, 99)], [group(95, 96, 94, 1)], TEST, same_session=True)
     assert both.decision is Decision.SLOWER
     assert (both.num_reference, both.num_candidate) == (3, 4)
 
