@@ -30,7 +30,7 @@ from autotuner.backtests.replay import Ended, Replay, chance, moved_proposals
 from autotuner.backtests.report import MIN_MEASURED
 from autotuner.core.columns import Floats
 from autotuner.core.objective import Metric, Objective
-from autotuner.costmodel.resource_cost import predicted_footprints
+from autotuner.costmodel.resource_cost import predicted_resource_costs
 from autotuner.search.sampler.observations import OUT_OF_MEMORY, STEP_TIME_S, params_of
 from autotuner.search.sampler.optuna_sampler import LayoutSampler
 from autotuner.search.sampler.pareto import Frontier, non_dominated, reference_below
@@ -67,8 +67,8 @@ class FrontReplay:
 
         At least two of its layouts must not have run out of memory.
         """
-        footprints = predicted_footprints(replay.layouts, replay.job, replay.predictions)
-        worths = FrontFactors.of(metrics, replay.job, footprints, len(replay))
+        resource_costs = predicted_resource_costs(replay.layouts, replay.job, replay.predictions)
+        worths = FrontFactors.of(metrics, replay.job, resource_costs, len(replay))
         values = worths.values(np.arange(len(replay)), np.log(replay.step_time_s))
         values[np.isnan(replay.step_time_s)] = np.nan
         ran = values[~np.isnan(replay.step_time_s)]

@@ -38,7 +38,7 @@ class Power:
 
 
 @value
-class Footprint:
+class ResourceCost:
     """The cost of a job other than time: power, money, emissions, complexity. Values per hour are for the whole job."""
 
     power: Power | None
@@ -244,7 +244,7 @@ class Measurement:
     overlapped_share: float | None = None
     """Share of the reduced gradient bytes whose reduction started before the last gradient of their step was computed.
     None if it was not counted, as with FSDP or a registered trainer, and if nothing is reduced."""
-    footprint: Footprint | None = None
+    resource_cost: ResourceCost | None = None
     """Cost, energy and complexity of the job; None in records older than this field."""
 
     @property

@@ -12,7 +12,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.codec import to_plain
 from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
-from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
+from autotuner.core.measurement import Measurement, ResourceCost, RobustMeasurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.units import format_rate
 from autotuner.core.value import Caption, Flag, Positive, Rare, Typed, require_one_of, value
@@ -62,7 +62,7 @@ class Metric(StrEnum):
         return self not in (Metric.SIMPLICITY, Metric.ROBUSTNESS)
 
     @property
-    def reads_footprint(self) -> bool:
+    def reads_resource_cost(self) -> bool:
         """True if the metric needs more than the speed of a layout, such as its power or price."""
         return self not in (Metric.MFU, Metric.TOKENS_PER_S)
 
@@ -71,51 +71,51 @@ class Metric(StrEnum):
         """The noun for the metric in a sentence, such as ``token rate``."""
         return _NOUNS[self]
 
-    def of(self, rates: Rates, footprint: Footprint | None) -> float:
+    def of(self, rates: Rates, resource_cost: ResourceCost | None) -> float:
         """Return the value of the metric for one layout.
 
         Args:
             rates: Speed of the layout.
-            footprint: Cost of the layout other than time (power, price, emissions, complexity); None: the metric must
-                not need it.
+            resource_cost: Cost of the layout other than time (power, price, emissions, complexity); None: the metric
+                must not need it.
         """
         match self:
             case Metric.MFU:
                 return rates.mfu
             case Metric.TOKENS_PER_S:
                 return rates.tokens_per_s
-        assert footprint is not None  # a request whose cluster lacks the value was refused before
-        return rates.tokens_per_s * self.per_token(footprint) if self.is_rate else self.share(footprint)
+        assert resource_cost is not None  # a request whose cluster lacks the value was refused before
+        return rates.tokens_per_s * self.per_token(resource_cost) if self.is_rate else self.share(resource_cost)
 
-    def per_token(self, footprint: Footprint) -> float:
+    def per_token(self, resource_cost: ResourceCost) -> float:
         """Return the factor that turns tokens per second into this metric: 1 divided by the cost per second.
 
         Args:
-            footprint: Cost of the layout other than time: power, price per hour, emissions per hour.
+            resource_cost: Cost of the layout other than time: power, price per hour, emissions per hour.
 
         Returns:
             Tokens per joule, per dollar or per kg of CO2 at a rate of one token per second; 1.0 for other metrics.
         """
         match self:
             case Metric.TOKENS_PER_JOULE:
-                assert footprint.power is not None
-                return 1 / footprint.power.total_w
+                assert resource_cost.power is not None
+                return 1 / resource_cost.power.total_w
             case Metric.TOKENS_PER_DOLLAR:
-                return _S_PER_HOUR / footprint.price_per_hour
+                return _S_PER_HOUR / resource_cost.price_per_hour
             case Metric.TOKENS_PER_KG_CO2:
-                return _S_PER_HOUR / footprint.co2_kg_per_hour
+                return _S_PER_HOUR / resource_cost.co2_kg_per_hour
         return 1.0
 
-    def share(self, footprint: Footprint) -> float:
+    def share(self, resource_cost: ResourceCost) -> float:
         """Return the value, from 0 to 1, of simplicity or robustness. Simplicity is 1 / (1 + complexity).
 
         Args:
-            footprint: Cost of the layout, with its complexity and robustness.
+            resource_cost: Cost of the layout, with its complexity and robustness.
         """
         if self is Metric.ROBUSTNESS:
-            assert footprint.robustness is not None
-            return footprint.robustness
-        return 1 / (1 + footprint.complexity)
+            assert resource_cost.robustness is not None
+            return resource_cost.robustness
+        return 1 / (1 + resource_cost.complexity)
 
     def in_words(self, value: float) -> str:
         """Return a value of the metric as text: ``41.0 % MFU``, ``104 ktoken/s``, ``0.62 token/J``.
@@ -359,22 +359,22 @@ class Objective:
         return tuple(dict.fromkeys((*ranked, *self.front)))
 
     @property
-    def reads_footprint(self) -> bool:
+    def reads_resource_cost(self) -> bool:
         """True if some metric needs more than the speed of layouts, such as their power or price."""
-        return any(metric.reads_footprint for metric in self.metrics)
+        return any(metric.reads_resource_cost for metric in self.metrics)
 
-    def worth_per_step(self, job: Job, footprint: Footprint | None = None) -> float:
+    def worth_per_step(self, job: Job, resource_cost: ResourceCost | None = None) -> float:
         """Return the number that, divided by a layout's step time, gives the layout's value of the objective.
 
-        If the footprint has columns, the result is a column.
+        If the resource cost has columns, the result is a column.
 
         Args:
             job: The job that the steps belong to.
-            footprint: Cost of the layout other than time; None if no metric needs it.
+            resource_cost: Cost of the layout other than time; None if no metric needs it.
         """
         if not self.profile:
-            return _worth(self.metric, job, footprint)
-        return _product((_worth(one, job, footprint), share) for one, share in self._shares())
+            return _worth(self.metric, job, resource_cost)
+        return _product((_worth(one, job, resource_cost), share) for one, share in self._shares())
 
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
         """Return the results of a trial that the objective counts: of steps under a fault trace, or of nominal steps.
@@ -391,22 +391,22 @@ class Objective:
 
     def value(self, reached: Measurement | TrialEstimate) -> float:
         """Return the objective's value for a trial, from its measurement or estimate."""
-        return self.value_of(self.counted(reached), reached.footprint)
+        return self.value_of(self.counted(reached), reached.resource_cost)
 
     def healthy_value(self, reached: Measurement | TrialEstimate) -> float:
         """Return the objective's value for a trial, computed from its nominal steps (without injected faults)."""
-        return self.value_of(reached, reached.footprint)
+        return self.value_of(reached, reached.resource_cost)
 
-    def value_of(self, rates: Rates, footprint: Footprint | None) -> float:
+    def value_of(self, rates: Rates, resource_cost: ResourceCost | None) -> float:
         """Return the objective's value for one layout.
 
         Args:
             rates: Speed of the layout.
-            footprint: Cost of the layout other than time; None if no metric needs it.
+            resource_cost: Cost of the layout other than time; None if no metric needs it.
         """
         if not self.profile:
-            return self.metric.of(rates, footprint)
-        return _product((one.of(rates, footprint), share) for one, share in self._shares())
+            return self.metric.of(rates, resource_cost)
+        return _product((one.of(rates, resource_cost), share) for one, share in self._shares())
 
     @property
     def is_speed(self) -> bool:
@@ -414,7 +414,7 @@ class Objective:
 
         For one job, MFU and token rate rank layouts in the same order.
         """
-        return not self.profile and not self.metric.reads_footprint
+        return not self.profile and not self.metric.reads_resource_cost
 
     def _shares(self) -> list[tuple[Metric, float]]:
         """Return each metric of the profile with its exponent in the product."""
@@ -467,7 +467,7 @@ def _product(powers: Iterable[tuple[float, float]]) -> float:
     return product
 
 
-def _worth(metric: Metric, job: Job, footprint: Footprint | None) -> float:
+def _worth(metric: Metric, job: Job, resource_cost: ResourceCost | None) -> float:
     """Return the amount of a metric that one step earns, such as tokens.
 
     A metric that is not a rate returns its value.
@@ -479,5 +479,5 @@ def _worth(metric: Metric, job: Job, footprint: Footprint | None) -> float:
             return model_flop / (job.cluster.accelerator.reference_flop_per_s * job.cluster.world_size)
         case Metric.TOKENS_PER_S:
             return tokens
-    assert footprint is not None
-    return tokens * metric.per_token(footprint) if metric.is_rate else metric.share(footprint)
+    assert resource_cost is not None
+    return tokens * metric.per_token(resource_cost) if metric.is_rate else metric.share(resource_cost)

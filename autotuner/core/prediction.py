@@ -13,7 +13,7 @@ from typing import Generic, Literal
 
 from typing_extensions import TypeVar
 
-from autotuner.core.measurement import Footprint
+from autotuner.core.measurement import ResourceCost
 from autotuner.core.value import Count, CountFromZero, NonNegative, Positive, Share, derived, value
 
 Number = TypeVar("Number", default=float)
@@ -44,7 +44,7 @@ class TrialEstimate:
     """Number of ranks of the job."""
     is_simulated: bool = False
     """True if the trial was simulated, so that nothing ran."""
-    footprint: Footprint | None = None
+    resource_cost: ResourceCost | None = None
     """Cost, energy and complexity of the whole job; None in records older than this field."""
 
     @property

@@ -33,7 +33,7 @@ from autotuner.core.columns import Floats, Integers, LayoutColumns, is_one_of
 from autotuner.core.complexity import complexity
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Footprint, Measurement, Power
+from autotuner.core.measurement import Measurement, Power, ResourceCost
 from autotuner.core.objective import Objective
 from autotuner.core.prediction import Prediction, StepTime, TrialEstimate
 from autotuner.costmodel.communication.group import Group
@@ -263,10 +263,10 @@ class PowerColumns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FootprintColumns:
-    """The resource cost (``Footprint``: power, price, CO2, complexity) of many layouts, with one row per layout.
+class ResourceCostColumns:
+    """The resource cost (``ResourceCost``: power, price, CO2, complexity) of many layouts, with one row per layout.
 
-    Formulas for one ``Footprint`` also work on these columns.
+    Formulas for one ``ResourceCost`` also work on these columns.
     """
 
     power: PowerColumns | None
@@ -280,14 +280,14 @@ class FootprintColumns:
     def __len__(self) -> int:
         return len(self.complexity)
 
-    def row(self, index: int, *, is_measured: bool = False) -> Footprint:
-        """Return the resource cost of one layout as a single ``Footprint`` object.
+    def row(self, index: int, *, is_measured: bool = False) -> ResourceCost:
+        """Return the resource cost of one layout as a single ``ResourceCost`` object.
 
         Args:
             index: Row of the layout.
             is_measured: True if the power of the accelerators was measured and not modelled.
         """
-        return Footprint(
+        return ResourceCost(
             power=None if self.power is None else self.power.row(index, is_measured=is_measured),
             price_per_hour=float(self.price_per_hour[index]),
             co2_kg_per_hour=float(self.co2_kg_per_hour[index]),
@@ -296,7 +296,7 @@ class FootprintColumns:
         )
 
 
-def predicted_footprints(x: LayoutColumns, job: Job, predictions: PredictionColumns) -> FootprintColumns:
+def predicted_resource_costs(x: LayoutColumns, job: Job, predictions: PredictionColumns) -> ResourceCostColumns:
     """Return the resource cost (power, price, CO2, complexity) of every layout, computed from its prediction.
 
     Args:
@@ -306,16 +306,16 @@ def predicted_footprints(x: LayoutColumns, job: Job, predictions: PredictionColu
     """
     step_s, robust_s = predictions.step_time.total_s, predictions.robust_step_s
     drawn_w = _accelerators_w(job.cluster, _busy_share(predictions.step_time))
-    return _footprints(x, job, drawn_w, step_s, None if robust_s is None else step_s / robust_s)
+    return _resource_costs(x, job, drawn_w, step_s, None if robust_s is None else step_s / robust_s)
 
 
-def footprint_of(
+def resource_cost_of(
     layout: Layout,
     job: Job,
     prediction: Prediction,
     reached: Measurement | TrialEstimate | None = None,
     power_w: float | None = None,
-) -> Footprint:
+) -> ResourceCost:
     """Return the resource cost (power, price, CO2, complexity) of one layout, by prediction or results of a trial.
 
     Args:
@@ -332,11 +332,11 @@ def footprint_of(
     robustness = _robustness(prediction, reached)
     step_s = np.array([prediction.step_time.total_s if reached is None else reached.step_time_s])
     columns = LayoutColumns.from_layouts([layout])
-    found = _footprints(columns, job, drawn_w, step_s, None if robustness is None else np.array([robustness]))
+    found = _resource_costs(columns, job, drawn_w, step_s, None if robustness is None else np.array([robustness]))
     return found.row(0, is_measured=power_w is not None)
 
 
-def worth_per_step(objective: Objective, job: Job, footprints: FootprintColumns | None, num_rows: int) -> Floats:
+def worth_per_step(objective: Objective, job: Job, resource_costs: ResourceCostColumns | None, num_rows: int) -> Floats:
     """Return each layout's objective value times its step time. Divide it by the step time to get the objective value.
 
     Layouts are ranked by their objective value. The returned number does not depend on the step time.
@@ -344,10 +344,10 @@ def worth_per_step(objective: Objective, job: Job, footprints: FootprintColumns 
     Args:
         objective: Objective that layouts are compared by.
         job: Job of the layouts.
-        footprints: Resource cost of every row; None if the objective does not read it.
+        resource_costs: Resource cost of every row; None if the objective does not read it.
         num_rows: Number of layouts.
     """
-    worth = objective.worth_per_step(job, cast("Footprint", footprints))  # its formulas hold for columns
+    worth = objective.worth_per_step(job, cast("ResourceCost", resource_costs))  # its formulas hold for columns
     return np.array(np.broadcast_to(worth, (num_rows,)), dtype=np.float64)
 
 
@@ -371,14 +371,14 @@ def _idle_w(accelerator: Accelerator) -> float:
     return IDLE_SHARE * accelerator.power_w if accelerator.idle_power_w is None else accelerator.idle_power_w
 
 
-def _footprints(
+def _resource_costs(
     x: LayoutColumns, job: Job, drawn_w: Floats | None, step_s: Floats, robustness: Floats | None
-) -> FootprintColumns:
+) -> ResourceCostColumns:
     """Return the resource costs of layouts from the power of the accelerators and the step times."""
     tariff, nothing = job.cluster.tariff, np.zeros(len(x))
     power = None if drawn_w is None else _power(job.cluster, drawn_w, _network_w(x, job, step_s))
     total_kw = nothing if power is None else power.total_w / 1000
-    return FootprintColumns(
+    return ResourceCostColumns(
         power=power,
         price_per_hour=_price_per_hour(job.cluster, total_kw),
         co2_kg_per_hour=tariff.co2_kg_per_kwh * total_kw,

@@ -122,10 +122,10 @@ def _speed_cells(one: PredictedLayout) -> tuple[Cell, ...]:
 
 
 def _value_cells(one: PredictedLayout, objective: Objective) -> tuple[Cell, ...]:
-    from autotuner.report.trial_facts import footprint_in_words  # noqa: PLC0415  # most predictions are of speed alone
+    from autotuner.report.trial_facts import resource_cost_in_words  # noqa: PLC0415  # most predictions are of speed alone
 
-    value = objective.figure(objective.value_of(one.prediction, one.footprint))
-    taken = footprint_in_words(one.footprint, one.prediction.tokens_per_s)
+    value = objective.figure(objective.value_of(one.prediction, one.resource_cost))
+    taken = resource_cost_in_words(one.resource_cost, one.prediction.tokens_per_s)
     return (one.layout, value, mfu_quantity(one.prediction), _step(one.prediction), _fit(one), taken)
 
 

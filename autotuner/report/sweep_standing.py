@@ -114,7 +114,7 @@ def reached_beside_predicted(trial: Trial, objective: Objective) -> str:
     highest = prediction.highest_mfu if unit == "share" else None
     half = estimate.full_size.relative_error if estimate and objective.is_speed else None
     found = quantity(predicted(objective.value(reached), unit, half))
-    expected = quantity(predicted(objective.value_of(rates, reached.footprint), unit, error, highest))
+    expected = quantity(predicted(objective.value_of(rates, reached.resource_cost), unit, error, highest))
     is_simulated = trial.ran_measurement is not None and trial.ran_measurement.is_simulated
     how: str = reached.source
     if estimate:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autotuner.core.convergence_gate import GateOutcome
-from autotuner.core.measurement import Breakdown, Footprint, Measurement, Power
+from autotuner.core.measurement import Breakdown, Measurement, Power, ResourceCost
 from autotuner.core.trial import Trial
 from autotuner.core.units import format_bytes, format_seconds
 from autotuner.report.links import event_sentence
@@ -17,44 +17,46 @@ EMULATED = "emulated, not ranked"
 """Note beside a trial on hardware that lacks the number format, so that software emulated it."""
 
 
-def footprint_in_words(footprint: Footprint | None, tokens_per_s: float) -> str:
+def resource_cost_in_words(resource_cost: ResourceCost | None, tokens_per_s: float) -> str:
     """Return what a million tokens cost: ``0.42 kWh, $0.31, 0.16 kg CO2; complexity 4``; unknown parts are left out.
 
     Args:
-        footprint: Resource cost of the layout (energy, price, CO2, complexity); None: not known, which gives a dash.
+        resource_cost: Resource cost of the layout (energy, price, CO2, complexity); None: unknown, which gives a dash.
         tokens_per_s: Throughput of the whole job.
     """
-    if footprint is None:
+    if resource_cost is None:
         return "–"
-    kwh = footprint.kwh_per_million_tokens(tokens_per_s)
-    price = footprint.price_per_million_tokens(tokens_per_s)
-    kg = footprint.co2_kg_per_million_tokens(tokens_per_s)
+    kwh = resource_cost.kwh_per_million_tokens(tokens_per_s)
+    price = resource_cost.price_per_million_tokens(tokens_per_s)
+    kg = resource_cost.co2_kg_per_million_tokens(tokens_per_s)
     known = [
         "" if kwh is None else f"{kwh:.3g} kWh",
         "" if price is None else f"${price:.3g}",
         "" if kg is None else f"{kg:.3g} kg CO2",
     ]
-    return "; ".join(part for part in (", ".join(filter(None, known)), f"complexity {footprint.complexity:g}") if part)
+    return "; ".join(
+        part for part in (", ".join(filter(None, known)), f"complexity {resource_cost.complexity:g}") if part
+    )
 
 
-def footprint_facts(footprint: Footprint, tokens_per_s: float) -> Iterator[tuple[str, str]]:
+def resource_cost_facts(resource_cost: ResourceCost, tokens_per_s: float) -> Iterator[tuple[str, str]]:
     """Yield the known facts about a job's resource cost (energy, price, CO2, complexity), each as its name and text.
 
     Args:
-        footprint: Resource cost of the layout.
+        resource_cost: Resource cost of the layout.
         tokens_per_s: Throughput of the whole job.
     """
-    if footprint.power is not None:
-        yield "power", power_in_words(footprint.power)
-    if (kwh := footprint.kwh_per_million_tokens(tokens_per_s)) is not None:
+    if resource_cost.power is not None:
+        yield "power", power_in_words(resource_cost.power)
+    if (kwh := resource_cost.kwh_per_million_tokens(tokens_per_s)) is not None:
         yield "energy", f"{kwh:.3g} kWh per million tokens"
-    if (price := footprint.price_per_million_tokens(tokens_per_s)) is not None:
-        yield "price", f"${price:.3g} per million tokens, ${footprint.price_per_hour:,.2f} per hour"
-    if (kg := footprint.co2_kg_per_million_tokens(tokens_per_s)) is not None:
+    if (price := resource_cost.price_per_million_tokens(tokens_per_s)) is not None:
+        yield "price", f"${price:.3g} per million tokens, ${resource_cost.price_per_hour:,.2f} per hour"
+    if (kg := resource_cost.co2_kg_per_million_tokens(tokens_per_s)) is not None:
         yield "CO2", f"{kg:.3g} kg per million tokens"
-    yield "complexity", f"{footprint.complexity:g}, where plain replicas have 0"
-    if footprint.robustness is not None:
-        yield "robustness", f"{100 * footprint.robustness:.1f} % of its throughput under the fault trace"
+    yield "complexity", f"{resource_cost.complexity:g}, where plain replicas have 0"
+    if resource_cost.robustness is not None:
+        yield "robustness", f"{100 * resource_cost.robustness:.1f} % of its throughput under the fault trace"
 
 
 def power_in_words(power: Power) -> str:
@@ -159,8 +161,8 @@ def _facts(measured: Measurement) -> Iterator[tuple[str, str]]:
 def _beside_time(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.power_w is not None:
         yield "power per accelerator", f"{measured.power_w:.0f} W"
-    if measured.footprint is not None:
-        yield from footprint_facts(measured.footprint, measured.tokens_per_s)
+    if measured.resource_cost is not None:
+        yield from resource_cost_facts(measured.resource_cost, measured.tokens_per_s)
 
 
 def _steps(measured: Measurement) -> str:

@@ -24,13 +24,13 @@ from optuna.trial import TrialState as OptunaState
 from autotuner.core.codec import from_plain
 from autotuner.core.columns import Integers, LayoutColumns, concatenate
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.measurement import Footprint, Measurement, StepReport
+from autotuner.core.measurement import Measurement, ResourceCost, StepReport
 from autotuner.core.objective import Metric, Objective
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.trial import FailureKind, PastTrial, Trial, TrialState
 from autotuner.costmodel.predict import PredictionColumns
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.costmodel.scenarios import predict_under, predicted_under
 from autotuner.runs.challenge import incumbent_problems
 from autotuner.runs.convergence_gate import rejected_rows
@@ -180,14 +180,14 @@ class ValueFactors:
         self._objective = request.objective
         self._job = request.trial_job
         self._trace = request.fault_trace
-        self._modelled: dict[Layout, Footprint] = {}
+        self._modelled: dict[Layout, ResourceCost] = {}
 
     def reached(self, reached: Measurement | TrialEstimate) -> float:
         """Return the worth of a step of a measured layout: the objective's value times the step time.
 
         It is computed from the resources in the measurement.
         """
-        return self._objective.worth_per_step(self._job, reached.footprint)
+        return self._objective.worth_per_step(self._job, reached.resource_cost)
 
     def predicted(self, layout: Layout) -> float:
         """Return the worth of a step of an unmeasured layout: the objective's value times the step time.
@@ -196,30 +196,30 @@ class ValueFactors:
         """
         return self._objective.worth_per_step(self._job, self.modelled(layout))
 
-    def front(self, footprint: Footprint | None, step_time_s: float) -> tuple[float, ...]:
-        """Return a layout's value in each metric of the Pareto front, computed from its footprint and its step time.
+    def front(self, resource_cost: ResourceCost | None, step_time_s: float) -> tuple[float, ...]:
+        """Return a layout's value in each metric of the Pareto front, computed from its resource cost and step time.
 
-        ``footprint`` holds the resources that the layout uses besides time.
+        ``resource_cost`` holds the resources that the layout uses besides time.
         """
-        return tuple(self._value(metric, footprint, step_time_s) for metric in self._objective.front)
+        return tuple(self._value(metric, resource_cost, step_time_s) for metric in self._objective.front)
 
-    def modelled(self, layout: Layout) -> Footprint | None:
-        """Return the predicted footprint of a layout: the resources that it uses besides time.
+    def modelled(self, layout: Layout) -> ResourceCost | None:
+        """Return the predicted resource cost of a layout: the resources that it uses besides time.
 
-        It is None if the objective does not depend on the footprint.
+        It is None if the objective does not depend on the resource cost.
         """
-        if not self._objective.reads_footprint:
+        if not self._objective.reads_resource_cost:
             return None
         if layout not in self._modelled:
             prediction = predicted_under(layout, self._job, self._trace)
-            self._modelled[layout] = footprint_of(layout, self._job, prediction)
+            self._modelled[layout] = resource_cost_of(layout, self._job, prediction)
         return self._modelled[layout]
 
-    def _value(self, metric: Metric, footprint: Footprint | None, step_time_s: float) -> float:
+    def _value(self, metric: Metric, resource_cost: ResourceCost | None, step_time_s: float) -> float:
         if metric.is_rate:
-            return Objective(metric=metric).worth_per_step(self._job, footprint) / step_time_s
-        assert footprint is not None  # requests for clusters without this value were refused
-        return metric.share(footprint)
+            return Objective(metric=metric).worth_per_step(self._job, resource_cost) / step_time_s
+        assert resource_cost is not None  # requests for clusters without this value were refused
+        return metric.share(resource_cost)
 
 
 class SweepStudy:
@@ -410,7 +410,7 @@ class SweepStudy:
             return None
         step_time_s = self._request.objective.counted(trial.reached).step_time_s
         if self._request.objective.front:
-            return self._worths.front(trial.reached.footprint, step_time_s)
+            return self._worths.front(trial.reached.resource_cost, step_time_s)
         return [self._worths.reached(trial.reached) / step_time_s]
 
     def healthy_value(self, trial: Trial) -> float | None:
@@ -455,7 +455,7 @@ class SweepStudy:
         """Return the value, or one for each metric of the front, that steps of a running trial are compared with."""
         if not self._request.objective.front or trial.reached is None or not trial.is_valid:
             return self.healthy_value(trial)
-        return self._worths.front(trial.reached.footprint, trial.reached.step_time_s)
+        return self._worths.front(trial.reached.resource_cost, trial.reached.step_time_s)
 
     def _slowdown(self, trial: Trial) -> float:
         """Return the predicted ratio between the step time that counts and the step time without faults."""

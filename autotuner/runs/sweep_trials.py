@@ -25,7 +25,7 @@ from autotuner.core.trial import (
     TrialState,
 )
 from autotuner.core.trial_spec import TrialSpec
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.launch.contract import Launcher
 from autotuner.runs.convergence_gate import run_gate
 from autotuner.runs.instructions import MAX_ATTEMPTS, RunGate, given_up, lost_in_words, unless_lost_again
@@ -151,7 +151,7 @@ class TrialPerformer:
         outcome: Outcome | None = given_up(queued)
         if outcome is None:
             outcome = unless_lost_again(running, self._launched(spec, _Watcher(self, running)))
-            outcome = self._with_footprint(running, outcome)
+            outcome = self._with_resource_cost(running, outcome)
             if isinstance(outcome, Stopped) and outcome.reason == "infrastructure":
                 again = f"attempt {running.attempts} of {MAX_ATTEMPTS} is lost, and the trial is queued again"
                 self.noted(running, f"{outcome.detail}; {again}")
@@ -159,12 +159,14 @@ class TrialPerformer:
         _log.info("trial.finished", state=ended.state.value, layout=str(ended.layout))
         return ended
 
-    def _with_footprint(self, trial: Trial, outcome: Outcome) -> Outcome:
+    def _with_resource_cost(self, trial: Trial, outcome: Outcome) -> Outcome:
         """Add the layout's resource cost to the measurement of a full-size trial; a proxy trial's is estimated."""
         if trial.scaled is not None or not isinstance(outcome, Measurement):
             return outcome
         job = self._request.trial_job
-        return replace(outcome, footprint=footprint_of(trial.layout, job, trial.prediction, outcome, outcome.power_w))
+        return replace(
+            outcome, resource_cost=resource_cost_of(trial.layout, job, trial.prediction, outcome, outcome.power_w)
+        )
 
     def _estimated(self, ended: Trial) -> Trial:
         """Return an ended trial with its estimate for the full cluster.

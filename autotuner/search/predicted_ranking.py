@@ -12,7 +12,7 @@ from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns, co
 from autotuner.core.fault_trace import FaultTrace, at_worst
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.measurement import Footprint
+from autotuner.core.measurement import ResourceCost
 from autotuner.core.objective import Objective
 from autotuner.core.prediction import Prediction
 from autotuner.core.rules.legality import RULES
@@ -20,7 +20,7 @@ from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict_peaks
-from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
+from autotuner.costmodel.resource_cost import predicted_resource_costs, worth_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
 from autotuner.costmodel.shared.table import row
 from autotuner.costmodel.uncertainty import fit_probability
@@ -49,9 +49,9 @@ class ComparedBy:
         if self.objective.is_speed:
             return totals_under(x, job, self.trace).mfu
         predicted = predict_under(x, job, self.trace)
-        footprints = predicted_footprints(x, job, predicted)
+        resource_costs = predicted_resource_costs(x, job, predicted)
         healthy_s, robust_s = predicted.step_time.total_s, predicted.robust_step_s
-        worth = worth_per_step(self.objective, job, footprints, len(x))
+        worth = worth_per_step(self.objective, job, resource_costs, len(x))
         return worth / (healthy_s if robust_s is None else robust_s)
 
 
@@ -64,7 +64,7 @@ class PredictedLayout:
     times the probability to fit; None outside a ranking."""
     layout: Layout
     prediction: Prediction
-    footprint: Footprint | None = None
+    resource_cost: ResourceCost | None = None
     """Modelled resource cost; None if it was not requested."""
 
     @property
@@ -205,9 +205,11 @@ class _Leaders:
 def _predicted(layouts: LayoutColumns, job: Job, trace: FaultTrace | None) -> tuple[PredictedLayout, ...]:
     """Return each layout with its complete prediction and its resource cost."""
     predictions = predict_under(layouts, job, trace)
-    footprints = predicted_footprints(layouts, job, predictions)
+    resource_costs = predicted_resource_costs(layouts, job, predictions)
     return tuple(
-        PredictedLayout(layout=layouts.row(index), prediction=row(predictions, index), footprint=footprints.row(index))
+        PredictedLayout(
+            layout=layouts.row(index), prediction=row(predictions, index), resource_cost=resource_costs.row(index)
+        )
         for index in range(len(layouts))
     )
 

@@ -25,7 +25,7 @@ from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.search.caveats import caveats
 from autotuner.search.compute import ComputeService
 from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, PredictedLayout, best_predicted
@@ -264,8 +264,8 @@ def prediction_of_layout(question: Question, layout: Layout) -> PredictionTable:
     job = question.job
     require_asked(layout, job)
     prediction = predict_one(layout, job)
-    footprint = footprint_of(layout, job, prediction)
-    row = PredictedLayout(rank=1, layout=layout, prediction=prediction, footprint=footprint)
+    resource_cost = resource_cost_of(layout, job, prediction)
+    row = PredictedLayout(rank=1, layout=layout, prediction=prediction, resource_cost=resource_cost)
     current = _current(question, row, None)
     return PredictionTable.of(job, (row,), _caveats(job, [layout], current), current=current)
 

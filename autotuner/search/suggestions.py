@@ -17,7 +17,7 @@ from autotuner.core.rules.rule import Reason, Rule
 from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.costmodel.shared.table import row
 from autotuner.search.predicted_ranking import BestLayouts, PredictedLayout, best_predicted
 from autotuner.search.space.legal import SpaceTooLarge
@@ -306,7 +306,7 @@ def current_beside(
     if broken := reasons(layout, job):
         return Current(layout=layout, reasons=broken)
     predicted = predict_one(layout, job)
-    today = PredictedLayout(layout=layout, prediction=predicted, footprint=footprint_of(layout, job, predicted))
+    today = PredictedLayout(layout=layout, prediction=predicted, resource_cost=resource_cost_of(layout, job, predicted))
     return Current(
         layout=layout,
         candidate=today,

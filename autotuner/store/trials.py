@@ -279,7 +279,7 @@ class TrialStore(Part):
             for number, step_time_s in connection.execute(repeated_times(sweep_id)):
                 assert number is not None, "the query asks for those that repeat one"
                 repeated.setdefault(id_of(sweep_id, number), []).append(step_time_s)
-            with_worths = objective_of(connection, sweep_id).reads_footprint
+            with_worths = objective_of(connection, sweep_id).reads_resource_cost
             rows = connection.execute(ranked_times(sweep_id, with_worths=with_worths)).all()
             return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
 

@@ -44,7 +44,7 @@ from autotuner.core.upkeep import (
     Verdict,
 )
 from autotuner.core.workload import Workload
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.costmodel.scenarios import predicted_under
 from autotuner.search.predicted_ranking import PredictedLayout, best_predicted
 from autotuner.search.upkeep.cron import DueRun
@@ -100,8 +100,8 @@ def large_sweep(
         if number < num_trials:
             now = _began(number) + 0.9 * _TRIAL_S
             outcome = _outcome(trial, chance)
-            if isinstance(outcome, Measurement) and objective.reads_footprint:
-                outcome = _with_footprint(trial, outcome)
+            if isinstance(outcome, Measurement) and objective.reads_resource_cost:
+                outcome = _with_resource_cost(trial, outcome)
             driver.store.finish_trial(trial.id, outcome, lease=driver.lease(trial.id), now=now)
     return _finished(driver, sweep, num_trials) if finished else sweep
 
@@ -214,10 +214,12 @@ def _measured(trial: Trial, step_time_s: float, peak_bytes: int, chance: random.
     )
 
 
-def _with_footprint(trial: Trial, measured: Measurement) -> Measurement:
-    """The measurement with its footprint; the clocks of a node, and so its draw, are never those of another."""
+def _with_resource_cost(trial: Trial, measured: Measurement) -> Measurement:
+    """The measurement with its resource cost; the clocks of a node, and so its draw, are never those of another."""
     drawn_w = 480.0 + 200.0 * random.Random(trial.number).random()
-    return replace(measured, footprint=footprint_of(trial.layout, LARGE_JOB, trial.prediction, measured, drawn_w))
+    return replace(
+        measured, resource_cost=resource_cost_of(trial.layout, LARGE_JOB, trial.prediction, measured, drawn_w)
+    )
 
 
 def _breakdown(trial: Trial, step_time_s: float, chance: random.Random) -> Breakdown:

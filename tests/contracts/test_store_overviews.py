@@ -12,7 +12,7 @@ from autotuner.core.choices import Precision
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.errors import Conflict, LeaseLost, NotFound
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Footprint, Power
+from autotuner.core.measurement import Power, ResourceCost
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.sweep import Budget, Sweep
@@ -192,7 +192,7 @@ def test_a_profile_ranks_by_what_layouts_take_beside_time(store: Store) -> None:
     objective = Objective(profile=profile, front=(Metric.MFU, Metric.SIMPLICITY))
     sweep = held_sweep(store, job=big_job(1), objective=objective)
     faster, frugal = (
-        end(store, start(store, sweep, number), replace(measurement(mfu=mfu), footprint=drawing(watts)))
+        end(store, start(store, sweep, number), replace(measurement(mfu=mfu), resource_cost=drawing(watts)))
         for number, (mfu, watts) in enumerate(((0.4, 5600.0), (0.38, 2800.0)))
     )
     assert store.ranking(sweep.id) == ([replace(frugal, steps=()), replace(faster, steps=())], 2)
@@ -200,9 +200,9 @@ def test_a_profile_ranks_by_what_layouts_take_beside_time(store: Store) -> None:
     assert store.overview(sweep.id, now=13.0).objective == objective
 
 
-def drawing(watts: float) -> Footprint:
+def drawing(watts: float) -> ResourceCost:
     power = Power(accelerators_w=watts, hosts_w=0.0, network_w=0.0, building_w=0.0)
-    return Footprint(power=power, price_per_hour=0.0, co2_kg_per_hour=0.0, complexity=0.0)
+    return ResourceCost(power=power, price_per_hour=0.0, co2_kg_per_hour=0.0, complexity=0.0)
 
 
 def test_ranked_trials_come_without_steps(store: Store) -> None:

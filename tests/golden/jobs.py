@@ -27,7 +27,7 @@ from autotuner.core.job import Calibration, Job, JobPhase, PartFactor
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.lines import read_lengths
 from autotuner.core.link import LinkHealth
-from autotuner.core.measurement import Footprint, Measurement, PhaseTimes, RobustMeasurement
+from autotuner.core.measurement import Measurement, PhaseTimes, ResourceCost, RobustMeasurement
 from autotuner.core.model import TransformerSpec
 from autotuner.core.network import Port, Wiring
 from autotuner.core.prediction import Memory, Prediction
@@ -356,7 +356,7 @@ def abbreviate(value: Any) -> Any:
             return getattr(value, "name", "")
         case Memory():
             return [few_digits(value.total_bytes), value.worst_rank]
-        case Footprint():
+        case ResourceCost():
             power_w = value.power.total_w if value.power else None
             figures = (power_w, value.price_per_hour, value.co2_kg_per_hour, value.complexity, value.robustness)
             return [None if figure is None else few_digits(figure, 10) for figure in figures]

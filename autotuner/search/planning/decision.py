@@ -191,7 +191,9 @@ class Loss:
 
         If the price of a cluster is unknown, one dollar per accelerator-hour is assumed.
         """
-        return cls.by_prices(np.array([one.footprint.price_per_hour or one.cluster.world_size for one in found]), goal)
+        return cls.by_prices(
+            np.array([one.resource_cost.price_per_hour or one.cluster.world_size for one in found]), goal
+        )
 
     @classmethod
     def by_prices(cls, prices: Floats, goal: Goal) -> Loss:

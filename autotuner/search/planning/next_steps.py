@@ -165,7 +165,7 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
         cluster.accelerator.name, errors_of(trial.layout, small, prediction), parts, NUM_TRIALS
     )
     seconds = NUM_TRIALS * (_START_S + _NUM_STEPS * prediction.step_time.total_s)
-    price_per_hour = target.footprint.price_per_hour * cluster.world_size / target.cluster.world_size
+    price_per_hour = target.resource_cost.price_per_hour * cluster.world_size / target.cluster.world_size
     if result is None:
         return None
     pilot = PilotSweep(
@@ -255,7 +255,7 @@ class Upgrade:
         num_nodes = after.cluster.num_nodes - before.cluster.num_nodes
         saved_s = before.time_s.median - after.time_s.median
         saved_cost = before.cost.median - after.cost.median
-        mfu, price = after.mfu - before.mfu, after.footprint.price_per_hour - before.footprint.price_per_hour
+        mfu, price = after.mfu - before.mfu, after.resource_cost.price_per_hour - before.resource_cost.price_per_hour
         hours = after.accelerator_hours.median
         return cls(
             change=change,

@@ -12,11 +12,11 @@ from autotuner.core.choices import Recompute, ShardLevel
 from autotuner.core.cluster import Cluster
 from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS
-from autotuner.core.measurement import Footprint
+from autotuner.core.measurement import ResourceCost
 from autotuner.core.named import resolved
 from autotuner.core.space import SearchSpace, default_space
 from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.planning.offers import Offer
 from autotuner.search.planning.request import Failures, Goal, PlanRequest
@@ -58,7 +58,7 @@ class Outcome:
     """Cluster with the prices that apply."""
     best: PredictedLayout
     """Best layout of the cluster by prediction."""
-    footprint: Footprint
+    resource_cost: ResourceCost
     """Resource cost of that layout."""
     num_steps: float
     """Number of optimizer steps of the run."""
@@ -77,7 +77,7 @@ class Outcome:
     @property
     def cost(self) -> Interval:
         """Cost of the whole training run in US dollars with its 80 % interval, including interruptions."""
-        return self._scaled(self.footprint.price_per_hour / _S_PER_HOUR)
+        return self._scaled(self.resource_cost.price_per_hour / _S_PER_HOUR)
 
     @property
     def accelerator_hours(self) -> Interval:
@@ -90,13 +90,13 @@ class Outcome:
 
         The interval includes the uncertainty of the run time, but not the uncertainty of the power.
         """
-        power = self.footprint.power
+        power = self.resource_cost.power
         return None if power is None else self._scaled(power.total_w / _J_PER_KWH)
 
     @property
     def co2_kg(self) -> Interval:
         """Emissions of the run's energy in kg of CO2; 0 if the energy mix is unknown."""
-        return self._scaled(self.footprint.co2_kg_per_hour / _S_PER_HOUR)
+        return self._scaled(self.resource_cost.co2_kg_per_hour / _S_PER_HOUR)
 
     @property
     def step_time_s(self) -> float:
@@ -132,7 +132,7 @@ def outcome_of(
     return Outcome(
         cluster=job.cluster,
         best=best,
-        footprint=best.footprint or footprint_of(best.layout, job, best.prediction),
+        resource_cost=best.resource_cost or resource_cost_of(best.layout, job, best.prediction),
         num_steps=goal.num_tokens / job.workload.tokens_per_step,
         goodput=failures.goodput(num_ranks),
         deviation=math.hypot(of_steps, of_failures),

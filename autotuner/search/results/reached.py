@@ -108,7 +108,9 @@ def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[Rank
             step_time_interval_s=counted.step_time_error_s,
             noise_floor=trial.ran_measurement.noise_floor if trial.ran_measurement else None,
             repeated_s=tuple(repeated.get(trial.number, ())),
-            worth_per_step=objective.value(trial.reached) * counted.step_time_s if objective.reads_footprint else 1.0,
+            worth_per_step=objective.value(trial.reached) * counted.step_time_s
+            if objective.reads_resource_cost
+            else 1.0,
         )
         for trial in objective.ranked(every)
         if trial.reached is not None and (counted := objective.counted(trial.reached))

@@ -12,7 +12,7 @@ from typing import Literal
 from autotuner.core.complexity import complexity
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import OPTIONS, Layout
-from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
+from autotuner.core.measurement import Measurement, ResourceCost, RobustMeasurement
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import Trial, time_to_loss_s
@@ -37,7 +37,7 @@ class TableRow:
     """Certainty of the rank; None without a rank."""
     price_per_s: float = 0.0
     """Price of the whole cluster in dollars per second; 0 if no price is known."""
-    modelled: Footprint | None = None
+    modelled: ResourceCost | None = None
     """Modelled resource cost, if the layout was not tried."""
     time_to_loss_s: float | None = None
     """Seconds until the layout reaches the loss that the sweep's convergence gates compare; None if it is not known."""
@@ -85,12 +85,12 @@ class TableRow:
         return None if peak is None else float(peak)
 
     @property
-    def footprint(self) -> Footprint | None:
+    def resource_cost(self) -> ResourceCost | None:
         """Resource cost (power, price, emissions) of the layout: from its trial, or modelled if it has no result.
 
         None if the trial was stored before this field existed.
         """
-        return self.modelled if self.reached is None else self.reached.footprint
+        return self.modelled if self.reached is None else self.reached.resource_cost
 
     @property
     def price_per_million_tokens(self) -> float | None:
@@ -100,8 +100,8 @@ class TableRow:
         """
         if not self.tokens_per_s:
             return None
-        if self.footprint is not None:
-            return self.footprint.price_per_million_tokens(self.tokens_per_s)
+        if self.resource_cost is not None:
+            return self.resource_cost.price_per_million_tokens(self.tokens_per_s)
         return 1e6 * self.price_per_s / self.tokens_per_s if self.price_per_s else None
 
 
@@ -151,10 +151,10 @@ def untried_rows(
             layout=one.layout,
             prediction=one.prediction,
             price_per_s=price_per_s,
-            modelled=one.footprint,
+            modelled=one.resource_cost,
             value=None
-            if objective.reads_footprint and one.footprint is None
-            else objective.worth_per_step(request.job, one.footprint) / objective.predicted_step_s(one.prediction),
+            if objective.reads_resource_cost and one.resource_cost is None
+            else objective.worth_per_step(request.job, one.resource_cost) / objective.predicted_step_s(one.prediction),
         )
         for one in predicted
         if one.layout not in tried
@@ -384,7 +384,9 @@ _FIGURES = (
         meaning="energy of a million tokens: accelerators (measured if possible, else predicted), hosts, network and "
         "building",
         unit="kwh",
-        value=lambda row: None if row.footprint is None else row.footprint.kwh_per_million_tokens(row.tokens_per_s),
+        value=lambda row: (
+            None if row.resource_cost is None else row.resource_cost.kwh_per_million_tokens(row.tokens_per_s)
+        ),
         short=("energy", "kwh"),
         best_is_high=False,
     ),
@@ -393,7 +395,9 @@ _FIGURES = (
         label="CO2 / M tokens",
         meaning="CO2 emissions of that energy, if the emissions of the electricity are known",
         unit="kg",
-        value=lambda row: None if row.footprint is None else row.footprint.co2_kg_per_million_tokens(row.tokens_per_s),
+        value=lambda row: (
+            None if row.resource_cost is None else row.resource_cost.co2_kg_per_million_tokens(row.tokens_per_s)
+        ),
         short=("co2",),
         best_is_high=False,
     ),
@@ -410,7 +414,7 @@ _FIGURES = (
         label="robustness",
         meaning="throughput under the sweep's fault trace, as a share of the throughput without faults",
         unit="share",
-        value=lambda row: None if row.footprint is None else row.footprint.robustness,
+        value=lambda row: None if row.resource_cost is None else row.resource_cost.robustness,
         best_is_high=True,
     ),
     Column(

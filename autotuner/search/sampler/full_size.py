@@ -18,7 +18,7 @@ from autotuner.core.prediction import FullSizeEstimate, StepTime, TrialEstimate
 from autotuner.core.sweep import SweepRequest
 from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialState
 from autotuner.costmodel.predict import PredictionColumns, predict, predict_one
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.costmodel.shared.table import row
 from autotuner.costmodel.uncertainty import Z80, interval_error
 from autotuner.search.sampler.gaussian_model import Estimate, Prior
@@ -259,7 +259,7 @@ class SmallScale:
             num_trial_ranks=trial.ran.world_size,
             num_ranks=job.cluster.world_size,
             is_simulated=trial.ran_measurement is not None and trial.ran_measurement.is_simulated,
-            footprint=footprint_of(trial.layout, job, trial.prediction, power_w=power_w),
+            resource_cost=resource_cost_of(trial.layout, job, trial.prediction, power_w=power_w),
         )
 
 

@@ -25,7 +25,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Objective
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import PredictionColumns
-from autotuner.costmodel.resource_cost import predicted_footprints, worth_per_step
+from autotuner.costmodel.resource_cost import predicted_resource_costs, worth_per_step
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.search.sampler.observations import Evidence, EvidenceReader, params_of
 from autotuner.search.sampler.priors import memory_prior, time_prior
@@ -111,8 +111,8 @@ class LayoutSampler(BaseSampler):
         self._min_gain = min_gain
         self._cost_exponent = cost_exponent
         objective = objective or Objective()
-        footprints = predicted_footprints(layouts, job, predictions) if objective.reads_footprint else None
-        worth = worth_per_step(objective, job, footprints, len(layouts))
+        resource_costs = predicted_resource_costs(layouts, job, predictions) if objective.reads_resource_cost else None
+        worth = worth_per_step(objective, job, resource_costs, len(layouts))
         others = OtherJobs(job, layouts, scale_down, past)
         self._reader = EvidenceReader(
             layouts,
@@ -126,7 +126,7 @@ class LayoutSampler(BaseSampler):
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
             worth_per_step=worth,
-            front=FrontFactors.of(objective.front, job, footprints, len(layouts)) if objective.front else None,
+            front=FrontFactors.of(objective.front, job, resource_costs, len(layouts)) if objective.front else None,
             others=others,
         )
         self._ruled_out: frozenset[int] = frozenset()

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from autotuner.core.columns import Booleans, Floats, Integers
-from autotuner.core.measurement import Footprint
+from autotuner.core.measurement import ResourceCost
 from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
 from autotuner.core.trial import Trial
 
@@ -208,9 +208,9 @@ def trial_values(objective: Objective, metrics: Sequence[Metric], trials: Iterab
     found = []
     for trial in trials:
         reached = trial.reached
-        if reached is not None and all(_tells(reached.footprint, metric) for metric in metrics):
+        if reached is not None and all(_tells(reached.resource_cost, metric) for metric in metrics):
             counted = objective.counted(reached)
-            found.append(Valued(trial=trial, values=tuple(one.of(counted, reached.footprint) for one in metrics)))
+            found.append(Valued(trial=trial, values=tuple(one.of(counted, reached.resource_cost) for one in metrics)))
     return found
 
 
@@ -245,19 +245,19 @@ def log_values(every: Sequence[Valued]) -> Floats:
     return values if every else np.empty((0, 1))
 
 
-def _tells(footprint: Footprint | None, metric: Metric) -> bool:
-    """Return True if a metric can be computed from this footprint and the step time."""
-    if not metric.reads_footprint or footprint is None:
-        return not metric.reads_footprint
+def _tells(resource_cost: ResourceCost | None, metric: Metric) -> bool:
+    """Return True if a metric can be computed from this resource cost and the step time."""
+    if not metric.reads_resource_cost or resource_cost is None:
+        return not metric.reads_resource_cost
     match metric:
         case Metric.TOKENS_PER_JOULE:
-            return footprint.power is not None and footprint.power.total_w > 0
+            return resource_cost.power is not None and resource_cost.power.total_w > 0
         case Metric.TOKENS_PER_DOLLAR:
-            return footprint.price_per_hour > 0
+            return resource_cost.price_per_hour > 0
         case Metric.TOKENS_PER_KG_CO2:
-            return footprint.co2_kg_per_hour > 0
+            return resource_cost.co2_kg_per_hour > 0
         case Metric.ROBUSTNESS:
-            return bool(footprint.robustness)
+            return bool(resource_cost.robustness)
     return True
 
 

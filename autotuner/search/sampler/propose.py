@@ -12,9 +12,9 @@ import numpy as np
 
 from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.core.job import Job
-from autotuner.core.measurement import Footprint
+from autotuner.core.measurement import ResourceCost
 from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
-from autotuner.costmodel.resource_cost import FootprintColumns, worth_per_step
+from autotuner.costmodel.resource_cost import ResourceCostColumns, worth_per_step
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.sampler.gaussian_model import Estimate, Posterior, Prior, Related
 from autotuner.search.sampler.normal import log_expected_gain, log_probability
@@ -46,16 +46,16 @@ class FrontFactors:
     """True for rates, which are metrics that fall as the step time rises."""
 
     @classmethod
-    def of(cls, metrics: Sequence[Metric], job: Job, footprints: FootprintColumns | None, num_rows: int) -> Self:
+    def of(cls, metrics: Sequence[Metric], job: Job, resource_costs: ResourceCostColumns | None, num_rows: int) -> Self:
         """Return, for each layout of a table, the part of each metric that does not depend on the step time.
 
         Args:
             metrics: Metrics of the Pareto front.
             job: The job.
-            footprints: Modelled resource cost of every layout; None: no metric needs it.
+            resource_costs: Modelled resource cost of every layout; None: no metric needs it.
             num_rows: Number of layouts in the table.
         """
-        worths = [_worth(metric, job, footprints, num_rows) for metric in metrics]
+        worths = [_worth(metric, job, resource_costs, num_rows) for metric in metrics]
         return cls(log_worth=np.log(np.stack(worths, axis=1)), is_rate=np.array([one.is_rate for one in metrics]))
 
     def outcomes(self, rows: Integers | slice, times: Estimate, inflation: float) -> Outcomes:
@@ -111,10 +111,10 @@ def log_expected_entry(outcomes: Outcomes, frontier: Frontier) -> Floats:
     return gain
 
 
-def _worth(metric: Metric, job: Job, footprints: FootprintColumns | None, num_rows: int) -> Floats:
+def _worth(metric: Metric, job: Job, resource_costs: ResourceCostColumns | None, num_rows: int) -> Floats:
     if metric.is_rate:
-        return worth_per_step(Objective(metric=metric), job, footprints, num_rows)
-    return np.array(metric.share(cast("Footprint", footprints)))  # its formulas hold for columns
+        return worth_per_step(Objective(metric=metric), job, resource_costs, num_rows)
+    return np.array(metric.share(cast("ResourceCost", resource_costs)))  # its formulas hold for columns
 
 
 _MAX_EXACT = 1 << 12

@@ -18,7 +18,7 @@ from autotuner.cli.console import open_service
 from autotuner.cli.optuna_study import write_study
 from autotuner.core import documents
 from autotuner.core.codec import to_plain
-from autotuner.core.measurement import Footprint, Measurement, RobustMeasurement
+from autotuner.core.measurement import Measurement, ResourceCost, RobustMeasurement
 from autotuner.core.objective import Objective
 from autotuner.core.sweep import SweepStanding
 from autotuner.core.sweep_requests import GateCreate
@@ -106,8 +106,8 @@ def test_a_sweep_as_json_that_is_terminated_prints_how_far_it_came(
 
 # ---------------------------------------------------------------- front
 def reached(mfu: float, complexity: float) -> Measurement:
-    footprint = Footprint(power=None, price_per_hour=0.0, co2_kg_per_hour=0.0, complexity=complexity)
-    return replace(measurement(mfu=mfu, step_time_s=0.1 / mfu), footprint=footprint)
+    resource_cost = ResourceCost(power=None, price_per_hour=0.0, co2_kg_per_hour=0.0, complexity=complexity)
+    return replace(measurement(mfu=mfu, step_time_s=0.1 / mfu), resource_cost=resource_cost)
 
 
 @pytest.fixture

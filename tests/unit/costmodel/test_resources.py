@@ -13,15 +13,15 @@ from autotuner.core.columns import LayoutColumns
 from autotuner.core.fault_trace import FaultTrace
 from autotuner.core.job import Job
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Footprint, Power
+from autotuner.core.measurement import Power, ResourceCost
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import (
     IDLE_SHARE,
     TrafficColumns,
-    footprint_of,
-    predicted_footprints,
+    predicted_resource_costs,
+    resource_cost_of,
     worth_per_step,
 )
 from autotuner.costmodel.scenarios import REPLAN_STEPS, predict_under, predicted_under
@@ -78,12 +78,12 @@ def test_hierarchical_and_sparse_sums_leave_a_node_with_only_the_bytes_that_are_
     assert sparse / full == pytest.approx(2 / 16)  # one element of 16, in fp32 where gradients are in bf16
 
 
-def test_rows_and_columns_of_footprints_and_bytes_are_those_of_their_layouts() -> None:
+def test_rows_and_columns_of_resource_costs_and_bytes_are_those_of_their_layouts() -> None:
     table = TrafficColumns.of(LayoutColumns.from_layouts([REPLICAS, SHARDS, STAGES]), job())
     alone = [traffic(layout, job()).total_bytes[0] for layout in (REPLICAS, SHARDS, STAGES)]
     np.testing.assert_array_equal(table.total_bytes, alone)
     of = priced(host_power_w=100.0, energy_price_per_kwh=0.1, co2_kg_per_kwh=0.3)
-    columns = predicted_footprints(LAYOUTS, of, predict_under(LAYOUTS, of, None))
+    columns = predicted_resource_costs(LAYOUTS, of, predict_under(LAYOUTS, of, None))
     for index, layout in enumerate((SHARDED, SPLIT)):
         row, by_itself = columns.row(index), one(of, layout)
         assert row.price_per_hour == pytest.approx(by_itself.price_per_hour, rel=1e-12)  # sums of as many parts
@@ -117,10 +117,10 @@ def test_a_trace_takes_what_its_stretches_take_and_leaves_that_of_the_throughput
     predicted = predicted_under(layout, of, trace)
     left = predicted.step_time.total_s / (predicted.robust_step_s or 0.0)
     assert 0 < left < 1
-    assert footprint_of(layout, of, predicted).robustness == left
+    assert resource_cost_of(layout, of, predicted).robustness == left
 
 
-def test_an_adaptive_layout_follows_its_old_plan_and_worths_of_speed_need_no_footprint() -> None:
+def test_an_adaptive_layout_follows_its_old_plan_and_worths_of_speed_need_no_resource_cost() -> None:
     job = tiny_job(4)
     adaptive, fixed = (pp4(one) for one in (PipelineSchedule.ADAPTIVE, PipelineSchedule.ZERO_BUBBLE))
     healthy, slow = (predict_one(adaptive, one).step_time.total_s for one in (job, while_slow(job)))
@@ -143,12 +143,12 @@ def priced(**tariff: float | bool) -> Job:
     return replace(big_job(8), cluster=cluster)
 
 
-def one(of: Job, layout: Layout = SHARDED) -> Footprint:
-    return footprint_of(layout, of, predict_one(layout, of))
+def one(of: Job, layout: Layout = SHARDED) -> ResourceCost:
+    return resource_cost_of(layout, of, predict_one(layout, of))
 
 
-def power(footprint: Footprint) -> Power:
-    return present(footprint.power)
+def power(resource_cost: ResourceCost) -> Power:
+    return present(resource_cost.power)
 
 
 def test_power_is_drawn_by_busy_accelerators_hosts_and_the_building_and_paid() -> None:
@@ -181,7 +181,7 @@ def test_measured_power_counts_before_modelled_and_what_is_not_known_says_nothin
     found = one(of, cpu_layout(data_parallel_replicate_degree=2))
     assert (found.power, found.price_per_hour, found.co2_kg_per_hour) == (None, 0.0, 0.0)
     of = priced(energy_price_per_kwh=0.5)
-    found = footprint_of(SHARDED, of, predict_one(SHARDED, of), measurement(), power_w=500.0)
+    found = resource_cost_of(SHARDED, of, predict_one(SHARDED, of), measurement(), power_w=500.0)
     assert power(found).accelerators_w == 64 * 500
     assert power(found).is_measured
     assert found.price_per_hour == pytest.approx(64 * 2.0 + 0.5 * 32)  # a float sum
@@ -192,7 +192,7 @@ def test_measured_power_counts_before_modelled_and_what_is_not_known_says_nothin
 )
 def test_the_worths_of_columns_are_those_of_their_rows(objective: Objective) -> None:
     of = priced(co2_kg_per_kwh=0.3)
-    footprints = predicted_footprints(LAYOUTS, of, predict(LAYOUTS, of))
-    worths = worth_per_step(objective, of, footprints, len(LAYOUTS))
-    rows = [objective.worth_per_step(of, footprints.row(index)) for index in range(len(LAYOUTS))]
+    resource_costs = predicted_resource_costs(LAYOUTS, of, predict(LAYOUTS, of))
+    worths = worth_per_step(objective, of, resource_costs, len(LAYOUTS))
+    rows = [objective.worth_per_step(of, resource_costs.row(index)) for index in range(len(LAYOUTS))]
     np.testing.assert_allclose(worths, rows, rtol=1e-12)  # the same product, by numpy's power

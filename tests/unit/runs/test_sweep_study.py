@@ -18,7 +18,7 @@ from autotuner.core.objective import Metric, Objective
 from autotuner.core.run import StopReason
 from autotuner.core.sweep import Budget, RunTrial, SweepRequest
 from autotuner.core.trial import Trial, TrialState
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.runs.instructions import Finish, RunGate
 from autotuner.runs.sweep_run import SweepMachine
 from autotuner.runs.sweep_study import HEALTHY_VALUE, LosingPruner
@@ -57,9 +57,11 @@ def ended(order: RunTrial, request: SweepRequest, step_time_s: float | None = No
     """It took as long as predicted, unless another step time is given."""
     seconds = step_time_s or order.prediction.step_time.total_s
     found = measurement(step_time_s=seconds, mfu=0.4 / seconds, tokens_per_s=512 / seconds, peak_bytes=(1,))
-    footprint = footprint_of(order.layout, request.trial_job, order.prediction, found)
+    resource_cost = resource_cost_of(order.layout, request.trial_job, order.prediction, found)
     usual = {"prediction": order.prediction, "started_at": 0.0, "finished_at": 10.0}
-    return trial(order.layout, order.number, **usual | {"measurement": replace(found, footprint=footprint)} | changes)
+    return trial(
+        order.layout, order.number, **usual | {"measurement": replace(found, resource_cost=resource_cost)} | changes
+    )
 
 
 def ordered(plan: SweepMachine) -> RunTrial:
@@ -88,7 +90,7 @@ def test_the_study_is_told_a_value_by_each_metric_also_when_it_is_rebuilt() -> N
         assert [len(one.values) for one in told] == [3, 3, 3]
         for one, found in zip(told, trials[:3], strict=True):
             reached = present(found.measurement)
-            assert one.values[1] == pytest.approx(Metric.TOKENS_PER_JOULE.of(reached, present(reached.footprint)))
+            assert one.values[1] == pytest.approx(Metric.TOKENS_PER_JOULE.of(reached, present(reached.resource_cost)))
 
 
 def test_a_rebuilt_sweep_tries_what_the_sweep_would_have_and_trials_at_once_differ() -> None:
@@ -149,7 +151,7 @@ def test_a_slow_trial_that_is_simpler_than_all_others_goes_on() -> None:
     plan = plan_for(request)
     orders = [ordered(plan) for _ in range(8)]
     by_complexity = sorted(
-        orders, key=lambda one: footprint_of(one.layout, request.trial_job, one.prediction).complexity
+        orders, key=lambda one: resource_cost_of(one.layout, request.trial_job, one.prediction).complexity
     )
     simplest, other = by_complexity[0], by_complexity[-1]
     plan.finished(ended(other, request, step_time_s=1e-3))

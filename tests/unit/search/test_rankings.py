@@ -18,7 +18,7 @@ from autotuner.core.space import SearchSpace
 from autotuner.core.trial import RankedTime, Trial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import CHUNK, predict, predict_one
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.search.predicted_ranking import BestLayouts, ComparedBy, best_predicted
 from autotuner.search.results.reached import standings
 from autotuner.search.space.legal import legal_layouts
@@ -135,7 +135,7 @@ def rented(*, energy_price_per_kwh: float = 0.0, co2_kg_per_kwh: float = 0.0) ->
 def test_a_profile_takes_a_plainer_layout_and_objectives_rank_layouts_as_asked() -> None:
     rows = best(big_job(), Objective(metric=Metric.TOKENS_PER_JOULE), limit=50).rows
     values = [
-        Objective(metric=Metric.TOKENS_PER_JOULE).value_of(row.prediction, row.footprint)
+        Objective(metric=Metric.TOKENS_PER_JOULE).value_of(row.prediction, row.resource_cost)
         * (row.prediction.fit_probability or 0.0)
         for row in rows
     ]
@@ -153,8 +153,8 @@ def measured(number: int, job: Job, *, step_time_s: float, power_w: float) -> Tr
     """A trial that was measured with NVML's word on its power."""
     reached = measurement(step_time_s=step_time_s, tokens_per_s=job.workload.tokens_per_step / step_time_s)
     layout, expected = Layout(data_parallel_replicate_degree=64), prediction()
-    footprint = footprint_of(layout, job, expected, reached, power_w)
-    return trial(layout, number, measurement=replace(reached, footprint=footprint))
+    resource_cost = resource_cost_of(layout, job, expected, reached, power_w)
+    return trial(layout, number, measurement=replace(reached, resource_cost=resource_cost))
 
 
 def ranked(metric: Metric, job: Job, *sizes: tuple[float, float]) -> list[int]:

@@ -24,7 +24,7 @@ from autotuner.core.job import Job
 from autotuner.core.named import resolved
 from autotuner.core.space import SearchSpace
 from autotuner.costmodel.predict import predict_one
-from autotuner.costmodel.resource_cost import footprint_of
+from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.report.caveats import caveats_in_words
 from autotuner.report.plan import advice_in_words
 from autotuner.search.compute import Inline
@@ -203,7 +203,7 @@ def test_time_cost_and_energy_follow_from_the_best_layout_of_each_cluster(found:
         hours = run.time_s.median / 3600
         assert run.accelerator_hours.median == pytest.approx(hours * one.num_accelerators)
         assert run.cost.median == pytest.approx(hours * one.num_accelerators * one.price_per_accelerator_hour)
-        power = present(footprint_of(one.layout, job_of(one), prediction).power)
+        power = present(resource_cost_of(one.layout, job_of(one), prediction).power)
         assert present(run.energy_kwh).median == pytest.approx(hours * power.total_w / 1000)
 
 

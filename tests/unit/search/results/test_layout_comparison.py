@@ -9,7 +9,7 @@ import pytest
 
 from autotuner.core.job import Calibration
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Footprint, Power
+from autotuner.core.measurement import Power, ResourceCost
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.predict import predict_one
@@ -164,9 +164,9 @@ REQUEST = sweep_request(job=big_job(), objective=Objective(front=METRICS))
 def drawing(number: int, step_time_s: float, power_w: float, *, complexity: float = 1.0) -> Trial:
     """A trial of 1,000 tokens a step, all of whose job draws so much."""
     power = Power(accelerators_w=power_w, hosts_w=0.0, network_w=0.0, building_w=0.0)
-    footprint = Footprint(power=power, price_per_hour=0.0, co2_kg_per_hour=0.0, complexity=complexity)
+    resource_cost = ResourceCost(power=power, price_per_hour=0.0, co2_kg_per_hour=0.0, complexity=complexity)
     layout = replace(BASE, micro_batch_size=2**number)
-    return ran(number, layout, step_time_s, measured={"footprint": footprint})
+    return ran(number, layout, step_time_s, measured={"resource_cost": resource_cost})
 
 
 FAST, MIDDLE, FRUGAL = drawing(0, 1.0, 4000), drawing(1, 1.1, 2800), drawing(2, 2.0, 1250)

@@ -10,7 +10,7 @@ import pytest
 
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
-from autotuner.core.measurement import Footprint
+from autotuner.core.measurement import ResourceCost
 from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import Trial, TrialState
 from autotuner.search.compute import Inline
@@ -235,10 +235,10 @@ def test_untried_rows_are_what_no_trial_tried_and_values_are_reached_or_predicte
     assert row.tokens_per_s == row.prediction.tokens_per_s
     profile = (Weight(metric=Metric.TOKENS_PER_S, weight=1), Weight(metric=Metric.SIMPLICITY, weight=2))
     request = sweep_request(objective=Objective(profile=profile))
-    one = Footprint(power=None, price_per_hour=0, co2_kg_per_hour=0, complexity=1)
-    (row,) = ranked_rows(request, [trial(0, "tp2 mb1", tokens_per_s=1000.0, footprint=one)])
+    one = ResourceCost(power=None, price_per_hour=0, co2_kg_per_hour=0, complexity=1)
+    (row,) = ranked_rows(request, [trial(0, "tp2 mb1", tokens_per_s=1000.0, resource_cost=one)])
     assert row.value == pytest.approx(1000 * 0.5**2)
-    expected = PredictedLayout(layout=Layout.parse("tp2 mb2"), prediction=prediction(), footprint=one)
+    expected = PredictedLayout(layout=Layout.parse("tp2 mb2"), prediction=prediction(), resource_cost=one)
     (untried_row,) = untried_rows(request, [expected], [])
     tokens = request.job.workload.tokens_per_step
     assert untried_row.value == pytest.approx(tokens / expected.prediction.step_time.total_s * 0.5**2)

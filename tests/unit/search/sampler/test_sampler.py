@@ -26,7 +26,7 @@ from autotuner.core.rules.legality import RULES, reasons
 from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.costmodel.resource_cost import predicted_footprints
+from autotuner.costmodel.resource_cost import predicted_resource_costs
 from autotuner.search.sampler.full_size import FullSize, ProxyTrial
 from autotuner.search.sampler.gaussian_model import Estimate
 from autotuner.search.sampler.observations import (
@@ -445,14 +445,14 @@ def test_a_row_that_is_worse_than_all_in_what_is_no_rate_is_still_proposed_in_th
 def test_worths_of_rows_are_the_logarithms_of_their_values() -> None:
     layouts = BIG_LAYOUTS.take(np.arange(50))
     predictions = predict(layouts, BIG_JOB)
-    footprints = predicted_footprints(layouts, BIG_JOB, predictions)
+    resource_costs = predicted_resource_costs(layouts, BIG_JOB, predictions)
     metrics = (Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)
-    worths = FrontFactors.of(metrics, BIG_JOB, footprints, 50)
+    worths = FrontFactors.of(metrics, BIG_JOB, resource_costs, 50)
     values = np.exp(worths.values(np.arange(50), np.log(predictions.step_time.total_s)))
     assert values[:, 0] == pytest.approx(predictions.mfu)
-    energy_j = predictions.step_time.total_s * present(footprints.power).total_w
+    energy_j = predictions.step_time.total_s * present(resource_costs.power).total_w
     assert values[:, 1] == pytest.approx(BIG_JOB.workload.tokens_per_step / energy_j)
-    assert values[:, 2] == pytest.approx(1 / (1 + footprints.complexity))
+    assert values[:, 2] == pytest.approx(1 / (1 + resource_costs.complexity))
 
 
 def test_the_cheap_order_of_large_tables_keeps_what_is_worth_most() -> None:
