@@ -112,7 +112,7 @@ class _Reader:
             job=request.trial_job,
             prediction=trial.prediction,
             trial=trial,
-            standing=standing if trial.scaled is None else None,
+            standing=standing if trial.proxy is None else None,
             of=trial.id,
             name=f"trial {trial.number}",
             rank=ids.index(trial.id) + 1 if standing else None,

@@ -301,6 +301,6 @@ def _tags(trial: Trial) -> dict[str, str]:
         "reason": why(trial) or None,
         "gate": None if trial.gate_outcome is None else trial.gate_outcome.value,
         "repeats": None if trial.repeats is None else str(trial.repeats),
-        "proxy_layout": None if trial.scaled is None else str(trial.ran),
+        "proxy_layout": None if trial.proxy is None else str(trial.ran),
     }
     return {name: text for name, text in tags.items() if text}

@@ -25,7 +25,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.prediction import FullSizeEstimate
 from autotuner.costmodel.predict import predict, predict_one
-from autotuner.search.sampler.full_size import FullSize, ProxyTrial, times_in_intervals
+from autotuner.search.sampler.full_size import FullSize, ProxyResult, times_in_intervals
 from autotuner.search.sampler.gaussian_model import Estimate, TaskSimilarity, Transfer
 from autotuner.search.sampler.priors import TIME_FACTORS, learn_times, scale_inflation
 from autotuner.search.sampler.transfer import ProxyPoints, ProxyRun
@@ -66,12 +66,12 @@ class _Run:
     def num_ranks(self) -> int:
         return self.sheet.job.cluster.world_size
 
-    def trial(self, stands_for: Layout) -> ProxyTrial:
+    def trial(self, layout: Layout) -> ProxyResult:
         """Return the run as a proxy trial."""
         ran = not np.isnan(self.step_time_s)
-        return ProxyTrial(
-            stands_for=stands_for,
-            stand_in=ProxyRun(job=self.sheet.job, layout=self.layout),
+        return ProxyResult(
+            layout=layout,
+            run=ProxyRun(job=self.sheet.job, layout=self.layout),
             step_time_s=self.step_time_s if ran else None,
             fits=ran,
         )
@@ -89,7 +89,7 @@ class Case:
     layouts: Sequence[Layout]
     measured_s: Floats
     """Measured step times; NaN if a run was out of memory."""
-    trials: Sequence[ProxyTrial]
+    trials: Sequence[ProxyResult]
 
     @cached_property
     def before(self) -> list[FullSizeEstimate]:
@@ -109,9 +109,7 @@ class Case:
         ranks).
         """
         first = self.trials[0]
-        slower = (first.step_time_s or np.nan) / predict_one(
-            first.stand_in.layout, first.stand_in.job
-        ).step_time.total_s
+        slower = (first.step_time_s or np.nan) / predict_one(first.run.layout, first.run.job).step_time.total_s
         scaled: Floats = np.array([one.step_time_s for one in self.before]) * slower
         return scaled
 
@@ -151,7 +149,7 @@ def _case(large: Sequence[_Run], trials: Sequence[tuple[Layout, _Run]]) -> Case:
         job=sheet.job,
         layouts=[run.layout for run in large],
         measured_s=np.array([run.step_time_s for run in large]),
-        trials=[run.trial(stands_for) for stands_for, run in trials],
+        trials=[run.trial(layout) for layout, run in trials],
     )
 
 
@@ -347,9 +345,9 @@ def _log_densities(case: Case) -> Floats:
     x, every = LayoutColumns.from_layouts(case.layouts), np.arange(len(case.layouts))
     predictions = predict(x, case.job)
     prior = times_in_intervals(x, predictions, case.job)
-    stand_ins = ProxyPoints(case.job, times=times_in_intervals)
-    stood_for = [(trial.stands_for, trial.stand_in) for trial in case.trials]
-    related, jobs = stand_ins.times(stood_for), stand_ins.jobs(stood_for)
+    points = ProxyPoints(case.job, times=times_in_intervals)
+    proxies = [(trial.layout, trial.run) for trial in case.trials]
+    related, jobs = points.times(proxies), points.jobs(proxies)
     seconds = [trial.step_time_s or np.nan for trial in case.trials]
 
     def density(factor: float, residual: float) -> Floats:

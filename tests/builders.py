@@ -18,7 +18,7 @@ from autotuner.core.profile import AttentionPoint, CollectivePoint, DeviceProfil
 from autotuner.core.space import SearchSpace
 from autotuner.core.sweep import Budget, SweepRequest
 from autotuner.core.timeline import RankSeconds, RankTimeline, StepTimeline
-from autotuner.core.trial import EngineJob, ScaledTrial, Trial, TrialFailure, TrialState
+from autotuner.core.trial import EngineJob, ProxyTrial, Trial, TrialFailure, TrialState
 from autotuner.core.trial import FailureKind as Kind
 from autotuner.core.trial_spec import TrialSettings
 from autotuner.core.workload import Workload
@@ -342,9 +342,9 @@ def queued_trial(sweep_id: str = "sw-test", **changes: Any) -> Trial:
     return replace(fresh, **changes)
 
 
-def proxy_trial(**changes: Any) -> ScaledTrial:
+def proxy_trial(**changes: Any) -> ProxyTrial:
     """Two ranks that stand for four of two tensor ranks each."""
-    value = ScaledTrial(
+    value = ProxyTrial(
         layout=cpu_layout(tensor_parallel_degree=2),
         num_layers=4,
         global_batch_size=2,

@@ -62,7 +62,7 @@ def read_answer(app: AppOf, sweep: SweepOf) -> Document[SweepAnswer]:
     """
     kept = app.kept_trials.of(sweep.id)
     found = kept.once("answer", lambda: answer(sweep.request, kept.trials))
-    return SweepAnswer(answer=found, prospects=sweep.prospects)
+    return SweepAnswer(answer=found, expected_improvement=sweep.expected_improvement)
 
 
 @results_router.get("/choices", responses=problems(404, 422))

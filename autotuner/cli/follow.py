@@ -145,7 +145,7 @@ def _lines_of(event: ServerEvent, watch: _Watch) -> Iterator[str]:
             outcome = gate_in_words(GateOutcome(event.data["outcome"]))
             yield f"{_head(trial, watch)} {outcome}: {event.data['detail']}"
         case "trial.finished" if (
-            not trial.scaled or trial.state is not TrialState.COMPLETE
+            not trial.proxy or trial.state is not TrialState.COMPLETE
         ):  # otherwise the trial is estimated next
             yield _end(trial, watch)
 

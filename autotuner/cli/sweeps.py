@@ -378,7 +378,11 @@ class _Shown:
         if found.answer is not None:
             is_finished = sweep.finished_at is not None
             yield answer_report(
-                found.answer, sweep.request, sweep_id=sweep.id, prospects=found.prospects, is_finished=is_finished
+                found.answer,
+                sweep.request,
+                sweep_id=sweep.id,
+                expected_improvement=found.expected_improvement,
+                is_finished=is_finished,
             )
         yield sweep_report(sweep, self.trials, time.time())
         if self.front is not None:

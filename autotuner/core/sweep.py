@@ -22,7 +22,7 @@ from autotuner.core.objective import Objective, require_known
 from autotuner.core.prediction import Prediction
 from autotuner.core.run import Lease, Run, RunState, StopReason, SweepEnd
 from autotuner.core.space import SearchSpace
-from autotuner.core.trial import ScaledTrial, Trial, TrialState, Waiting
+from autotuner.core.trial import ProxyTrial, Trial, TrialState, Waiting
 from autotuner.core.trial_spec import Trainer, TrialSettings
 from autotuner.core.value import (
     Caption,
@@ -81,7 +81,7 @@ class Interventions:
 
 
 @value
-class Prospects:
+class ExpectedImprovement:
     """An estimate of the improvement that more trials would bring to a sweep.
 
     The sweep makes it anew each time that its search chooses a trial, and at its end.
@@ -227,14 +227,14 @@ class SweepRequest:
         num_steps = 0 if self.fault_trace is None else self.fault_trace.num_steps
         return self.trial.timeout_s + num_steps * self.trial.faulty_step_timeout_s
 
-    def job_of(self, scaled: ScaledTrial | None) -> Job:
+    def job_of(self, proxy: ProxyTrial | None) -> Job:
         """Return the job that a trial runs.
 
         Args:
-            scaled: The trial's proxy trial (a small trial that stands for a layout of the sweep's job); None: the trial
+            proxy: The trial's proxy trial (a small trial that stands for a layout of the sweep's job); None: the trial
                 runs the sweep's own job.
         """
-        return self.job if scaled is None or self.trial_cluster is None else scaled.job(self.job, self.trial_cluster)
+        return self.job if proxy is None or self.trial_cluster is None else proxy.job(self.job, self.trial_cluster)
 
     @property
     def small_cluster(self) -> Cluster | None:
@@ -337,8 +337,9 @@ class SweepResult:
     """The reason why a sweep ended, as a word. The run of the sweep has it as a sentence."""
 
     reason: StopReason
-    prospects: Prospects | None = None
-    """Remaining prospects of the search at its end. None: the sweep did not search, or they are not known."""
+    expected_improvement: ExpectedImprovement | None = None
+    """Improvement that further trials promised at the end of the search. None: the sweep did not search, or it is
+    unknown."""
 
 
 @value
@@ -378,9 +379,9 @@ class Sweep:
     """Lease of the worker that holds the sweep; None if no worker holds it."""
     interventions: Interventions = field(default_factory=Interventions)
     """Changes that people made after the sweep was requested."""
-    prospects: Prospects | None = None
-    """Remaining prospects of the search, as of the last chosen trial or the end; None before the first, and in records
-    older than this field."""
+    expected_improvement: ExpectedImprovement | None = None
+    """Improvement that further trials promise, as of the last chosen trial or the end; None before the first trial, and
+    in records older than this field."""
 
     @property
     def owner(self) -> str | None:
@@ -588,11 +589,11 @@ class RunTrial:
     prediction: Prediction
     stored: Trial | None = None
     """Interrupted trial that is tried again; None for a new trial."""
-    scaled: ScaledTrial | None = None
+    proxy: ProxyTrial | None = None
     """Proxy trial that runs instead, if trials run on fewer ranks than the job."""
     repeats: int | None = None
     """Number of the trial whose layout this trial runs again for a comparison; None: the layout has not run before."""
-    prospects: Prospects | None = None
-    """Remaining prospects when the search chose the layout; None if the search did not choose it."""
+    expected_improvement: ExpectedImprovement | None = None
+    """Improvement that trials promised when the search chose the layout; None if the search did not choose it."""
     note: str = ""
     """Remark about the choice of the layout, for people who follow the sweep; empty if there is none."""

@@ -106,7 +106,7 @@ def with_job(jobs: tuple[EngineJob, ...], job: EngineJob) -> tuple[EngineJob, ..
 
 
 @value
-class ScaledTrial:
+class ProxyTrial:
     """A proxy trial: a small trial that stands for a layout of a larger job. ``search.sampler.proxy`` chooses it."""
 
     layout: Layout
@@ -305,7 +305,7 @@ class Trial:
     """Reports of the steps of the running or last attempt."""
     measurement: Measurement | None = None
     """Measurement of the layout; None unless the trial is complete. The measurement of a proxy trial is in
-    ``scaled``."""
+    ``proxy``."""
     failure: TrialFailure | None = None
     """Failure of the trial; None unless it failed."""
     stopped: Stopped | None = None
@@ -314,7 +314,7 @@ class Trial:
     """Result of the convergence gate for a layout that is not numerically equivalent; None if no gate ran."""
     jobs: tuple[EngineJob, ...] = ()
     """Jobs that were submitted to engines for the trial, in order; empty if it runs on the service's own machine."""
-    scaled: ScaledTrial | None = None
+    proxy: ProxyTrial | None = None
     """Proxy trial that runs instead of the layout, if trials run on fewer ranks than the job. Steps, measurement and
     failure are then the proxy's. None: the layout itself runs."""
     estimate: TrialEstimate | None = None
@@ -342,7 +342,7 @@ class Trial:
 
         A proxy trial runs on few ranks, and stands for a layout that needs a larger cluster.
         """
-        return self.layout if self.scaled is None else self.scaled.layout
+        return self.layout if self.proxy is None else self.proxy.layout
 
     @property
     def ran_measurement(self) -> Measurement | None:
@@ -350,13 +350,13 @@ class Trial:
 
         None means that there is no measurement yet.
         """
-        return self.measurement if self.scaled is None else self.scaled.measurement
+        return self.measurement if self.proxy is None else self.proxy.measurement
 
     def with_measurement(self, found: Measurement) -> Self:
         """Return the trial with this measurement of the layout that really ran (its own, or its proxy trial's)."""
-        if self.scaled is None:
+        if self.proxy is None:
             return replace(self, measurement=found)
-        return replace(self, scaled=replace(self.scaled, measurement=found))
+        return replace(self, proxy=replace(self.proxy, measurement=found))
 
     @property
     def reached(self) -> Measurement | TrialEstimate | None:
@@ -364,7 +364,7 @@ class Trial:
 
         The result is the measurement or, if a proxy trial ran, the estimate for the full-size layout.
         """
-        return self.measurement if self.scaled is None else self.estimate
+        return self.measurement if self.proxy is None else self.estimate
 
     @property
     def is_valid(self) -> bool:

@@ -391,8 +391,8 @@ def _remarks_of(trial: Trial) -> Iterator[Chip]:
         outcome = trial.gate.outcome if trial.gate else GateOutcome.NOT_GATED
         yield Chip(gate_in_words(outcome), "tie" if outcome is GateOutcome.PASSED else "tight")
     found = trial.ran_measurement
-    if trial.scaled is not None:
-        ran = f"tried as {trial.scaled.layout}, {trial.scaled.num_layers} layers"
+    if trial.proxy is not None:
+        ran = f"tried as {trial.proxy.layout}, {trial.proxy.num_layers} layers"
         share = f", {percent(trial.estimate.full_size.measured_share)} of the step as it is" if trial.estimate else ""
         yield Chip(f"{ran}{share}")
     elif found is not None and has_own_peak(found.mfu, found.precision_utilization):

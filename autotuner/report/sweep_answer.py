@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from autotuner.core.field_change import difference
 from autotuner.core.layout import Layout
 from autotuner.core.objective import Metric, Weight
-from autotuner.core.sweep import Prospects, SweepRequest
+from autotuner.core.sweep import ExpectedImprovement, SweepRequest
 from autotuner.core.trial import trial_id
 from autotuner.core.units import format_rate, format_seconds
 from autotuner.report.charts import Shares, Unit
@@ -74,7 +74,7 @@ def answer_report(
     request: SweepRequest,
     *,
     sweep_id: str,
-    prospects: Prospects | None = None,
+    expected_improvement: ExpectedImprovement | None = None,
     is_finished: bool = True,
 ) -> Report:
     """Return the report of a sweep's answer: the recommended layout, its certainty, the layouts it beats, and why.
@@ -83,7 +83,7 @@ def answer_report(
         found: The answer of the sweep.
         request: The request of the sweep.
         sweep_id: Id of the sweep, for links.
-        prospects: Gains that the search expects from further trials; None: not known.
+        expected_improvement: Gains that the search expects from further trials; None: not known.
         is_finished: True if the sweep has ended.
     """
     remarks = Lines(items=tuple(map(sentence, _remarks(found))), is_quiet=True)
@@ -92,7 +92,7 @@ def answer_report(
         headline=f"Best layout: {_headline(found, request)}",
         sections=(
             Section(title=_advice(found, is_finished=is_finished), id="answer", blocks=(remarks, figures)),
-            Section(title="How sure", blocks=(_chances(found), _certainty(found, request, prospects))),
+            Section(title="How sure", blocks=(_chances(found), _certainty(found, request, expected_improvement))),
             Section(title="What it beats", blocks=(_rivals(found, sweep_id),)),
             Section(title="Why", blocks=(_why(found.why, request, sweep_id),)),
         ),
@@ -193,8 +193,8 @@ def _chances(found: Answer) -> Shares:
     )
 
 
-def _certainty(found: Answer, request: SweepRequest, prospects: Prospects | None) -> Lines:
-    said = [*_of_ranked(found), *(_of_space(found, request, prospects) if prospects else ())]
+def _certainty(found: Answer, request: SweepRequest, expected_improvement: ExpectedImprovement | None) -> Lines:
+    said = [*_of_ranked(found), *(_of_space(found, request, expected_improvement) if expected_improvement else ())]
     return Lines(items=tuple(map(sentence, said)), is_list=False)
 
 
@@ -222,12 +222,12 @@ def _tie(tie: Rival, best: Layout) -> str:
     return f"rank {tie.rank} ({change}; its chance is {likely(tie.probability_best)})"
 
 
-def _of_space(found: Answer, request: SweepRequest, prospects: Prospects) -> Iterator[str]:
-    legal, fitting = prospects.num_candidates, prospects.num_fitting
+def _of_space(found: Answer, request: SweepRequest, expected_improvement: ExpectedImprovement) -> Iterator[str]:
+    legal, fitting = expected_improvement.num_candidates, expected_improvement.num_fitting
     yield f"{fitting:,} of {legal:,} legal layouts are predicted to fit in memory, and {found.num_tried:,} were tried"
-    if prospects.expected_gain is not None:
+    if expected_improvement.expected_gain is not None:
         raised = "the front's hypervolume" if request.objective.front else "the best value"
-        yield gain_in_words(prospects.expected_gain, raised)
+        yield gain_in_words(expected_improvement.expected_gain, raised)
 
 
 # ------------------------------------------------------------------ rivals and reasons

@@ -106,7 +106,7 @@ def _so_far(trial: Trial, source: Source) -> Cells:
     if not trial.steps:
         return None
     step = trial.steps[-1]
-    if trial.scaled:
+    if trial.proxy:
         return (Quantity(value=step.step_time_s, unit="s", source=source), Quiet("a step of its proxy trial"))
     return Quantity(value=step.mfu, unit="share", source=source)
 

@@ -115,7 +115,7 @@ def trial_report(result: TrialResult, explore: Mapping[str, str] | None = None) 
     if result.parts is not None and result.explanation is not None:
         ran = Ran(trial=trial, source=result.source, parts=result.parts, explanation=result.explanation)
         sections += [step_section(ran), memory_section(ran), _neighbours(result.explanation, explore)]
-    if trial.scaled is not None:
+    if trial.proxy is not None:
         sections.append(_proxy(result))
     if trial.steps:
         sections.append(steps_section(trial))
@@ -381,7 +381,7 @@ def _cells_of_change(
 # ------------------------------------------------------------------ what ran
 def _proxy(result: TrialResult) -> Section:
     trial, source, job = result.trial, result.source, result.sweep.request.job
-    small, found = trial.scaled, trial.ran_measurement
+    small, found = trial.proxy, trial.ran_measurement
     assert small is not None, "a proxy trial ran"
     step = Quantity(
         value=found.step_time_s if found else None, unit="s", source=source, beside=certainty(found) if found else ""
@@ -424,7 +424,7 @@ def _known_from(trial: Trial, estimate: TrialEstimate) -> Table:
 
 
 def _how(result: TrialResult, found: Measurement) -> Section:
-    whose = "the proxy trial" if result.trial.scaled else "it"
+    whose = "the proxy trial" if result.trial.proxy else "it"
     figures = [
         Figure(name.capitalize() if name == name.lower() else name, text)
         for name, text in facts(found).items()

@@ -294,7 +294,7 @@ def _beside_limit(free_bytes: float) -> str:
 def steps_section(trial: Trial) -> Section:
     """Return a section with the time of each step of a trial, which must have at least one step."""
     found = trial.ran_measurement
-    whose = "Of the proxy trial. " if trial.scaled else ""
+    whose = "Of the proxy trial. " if trial.proxy else ""
     how = (
         "The line is the median of the measured steps, and the band is its 95 % interval."
         if found

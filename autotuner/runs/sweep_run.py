@@ -21,7 +21,7 @@ from autotuner.core.layout import Layout
 from autotuner.core.measurement import StepReport
 from autotuner.core.prediction import TrialEstimate
 from autotuner.core.run import Finish, Run, RunState, Stop, StopReason
-from autotuner.core.sweep import Demand, Prospects, RunTrial, SweepRequest, SweepResult
+from autotuner.core.sweep import Demand, ExpectedImprovement, RunTrial, SweepRequest, SweepResult
 from autotuner.core.trial import EngineJob, FailureKind, PastTrial, Stopped, Trial, TrialState
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.scenarios import predicted_under
@@ -105,7 +105,7 @@ class SweepMachine:
                 return Wait()
             case instructions.Finish():
                 _log.info("sweep.finished", reason=step.reason.value, detail=step.detail)
-                result = SweepResult(reason=step.reason, prospects=self.prospects)
+                result = SweepResult(reason=step.reason, expected_improvement=self.expected_improvement)
                 return Finish(state=step.state, detail=step.detail, result=result)
             case RunGate():
                 self.gate_started(step.trial, now)
@@ -162,12 +162,13 @@ class SweepMachine:
 
     def _searched(self) -> RunTrial:
         """Return the trial to run next, with a note if its layout will hardly fit in memory."""
-        prospects, step = self.prospects, self._step_from_incumbent()  # the proposal for which the search goes on
+        improvement = self.expected_improvement  # that of the proposal for which the search goes on
+        step = self._step_from_incumbent()
         proposal = step or self._study.propose()
         shot = None if proposal is None else proposal.long_shot
         return replace(
             self._order(*self._study.ask(None if step is None else self._study.proposed(step))),
-            prospects=prospects,
+            expected_improvement=improvement,
             note="" if shot is None else long_shot_in_words(shot, self._raised),
         )
 
@@ -179,14 +180,14 @@ class SweepMachine:
 
     @property
     @locked
-    def prospects(self) -> Prospects:
+    def expected_improvement(self) -> ExpectedImprovement:
         """Return how much another trial is expected to improve the best result, and how many layouts can be tried.
 
         The sampler caches the expectation until another trial ends.
         """
         proposal = self._study.propose()
         gain = 0.0 if proposal is None else proposal.expected_gain
-        return Prospects(
+        return ExpectedImprovement(
             num_candidates=len(self._candidates),
             num_fitting=self._candidates.num_fitting,
             expected_gain=gain if math.isfinite(gain) else None,
@@ -240,10 +241,10 @@ class SweepMachine:
     def _order(self, number: int, layout: Layout) -> RunTrial:
         stored, small = self._trials.get(number), self._candidates.small
         prediction = stored.prediction if stored else predicted_under(layout, self._job, self._request.fault_trace)
-        scaled = small.scaled(layout) if small else None
+        proxy = small.proxy_of(layout) if small else None
         repeats = stored.repeats if stored else None
         return RunTrial(
-            number=number, layout=layout, prediction=prediction, stored=stored, scaled=scaled, repeats=repeats
+            number=number, layout=layout, prediction=prediction, stored=stored, proxy=proxy, repeats=repeats
         )
 
     def _leaders(self) -> Sequence[Trial]:

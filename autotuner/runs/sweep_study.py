@@ -91,7 +91,7 @@ class Candidates:
             job=request.trial_job,
             objective=request.objective,
             seed=request.seed,
-            scale_down=self.small.stand_in if self.small else None,
+            scale_down=self.small.run_of if self.small else None,
             same_trial=self.small.trials.which if self.small else None,
             past=past,
         )

@@ -161,7 +161,7 @@ class TrialPerformer:
 
     def _with_resource_cost(self, trial: Trial, outcome: Outcome) -> Outcome:
         """Add the layout's resource cost to the measurement of a full-size trial; a proxy trial's is estimated."""
-        if trial.scaled is not None or not isinstance(outcome, Measurement):
+        if trial.proxy is not None or not isinstance(outcome, Measurement):
             return outcome
         job = self._request.trial_job
         return replace(
@@ -194,7 +194,7 @@ class TrialPerformer:
         if order.known is not None:
             return order.known
         request = self._request
-        broken = reasons(order.reference, request.job_of(order.trial.scaled), trial_rules(request.trainer))
+        broken = reasons(order.reference, request.job_of(order.trial.proxy), trial_rules(request.trainer))
         if broken:
             return self._not_gated(order, f"the reference {order.reference} cannot run here: {broken[0].message}")
         for _ in range(MAX_ATTEMPTS):
@@ -233,7 +233,7 @@ class TrialPerformer:
 
         The first measured trial runs twice, so that the sweep knows its noise floor.
         """
-        request, job = self._request, self._request.job_of(trial.scaled)
+        request, job = self._request, self._request.job_of(trial.proxy)
         accelerator = job.cluster.accelerator
         settings = replace(request.trial, timeout_s=request.trial_timeout_s)
         on_cpu, reference = accelerator.kind == "cpu", self._machine.reference_flop_per_s

@@ -283,7 +283,7 @@ def _caveats(job: Job, shown: list[Layout], current: Current | None) -> tuple[Ca
 
 # ---------------------------------------------------------------- a sweep before it is asked for
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotStoodFor:
+class LayoutsWithoutProxy:
     """One reason why layouts have no proxy trial, and the number of layouts to which it applies.
 
     A proxy trial runs a smaller layout on the smaller cluster in place of a layout of the job.
@@ -294,7 +294,7 @@ class NotStoodFor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoodFor:
+class ProxyCoverage:
     """The number of layouts that have a proxy trial, and for each reason the number of layouts that have none.
 
     A proxy trial runs a smaller layout on the smaller cluster in place of a layout of the job.
@@ -302,7 +302,7 @@ class StoodFor:
 
     num_layouts: int
     """Number of legal layouts of the job that have a proxy trial."""
-    refused: tuple[NotStoodFor, ...]
+    refused: tuple[LayoutsWithoutProxy, ...]
     """Reasons why the other layouts have no proxy trial, the most frequent first."""
 
 
@@ -318,7 +318,7 @@ class SweepPreview:
     predicted: PredictionTable
     """Number of layouts that a trial can run, number of these that are predicted to fit, the best by prediction, and
     remedies if none fits."""
-    proxy_trials: StoodFor | None
+    proxy_trials: ProxyCoverage | None
     """Layouts that proxy trials cover, if trials run on a smaller cluster."""
     refusal: Violation | None = None
     """Reason why this service would refuse the sweep; null if it would start it."""
@@ -350,8 +350,8 @@ def preview(request: SweepRequest, *, limit: int = 3, with_remedies: bool = True
     proxy_trials = None
     if request.small_cluster is not None:
         trials = trials_on(request, request.small_cluster, concatenate(list(legal_chunks(request.job, space, rules))))
-        refused = tuple(NotStoodFor(why=why, num_layouts=count) for why, count in trials.refused)
-        proxy_trials = StoodFor(num_layouts=len(trials), refused=refused)
+        refused = tuple(LayoutsWithoutProxy(why=why, num_layouts=count) for why, count in trials.refused)
+        proxy_trials = ProxyCoverage(num_layouts=len(trials), refused=refused)
     return SweepPreview(
         space=space,
         sieved=eliminate(job, space, rules),

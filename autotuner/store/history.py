@@ -16,7 +16,7 @@ from autotuner.core.errors import InvalidInput
 from autotuner.core.job import Job
 from autotuner.core.measurement import Breakdown, PhaseTimes
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import FailureKind, PastTrial, ScaledTrial, TrialState
+from autotuner.core.trial import FailureKind, PastTrial, ProxyTrial, TrialState
 from autotuner.store.engine import AnyRow, AnySelect, reading
 from autotuner.store.runs import Part
 from autotuner.store.tables import KnownFields, measurements, runs, steps, sweeps, trials
@@ -113,7 +113,7 @@ def select_history(mine: Sequence[ColumnElement[bool]], before: float) -> AnySel
     past = (sweeps.c.created_at < before) & (trials.c.finished_at < before)
     return (
         select(
-            *(trials.c[name] for name in ("id", "sweep_id", "state", "layout", "scaled", "finished_at")),
+            *(trials.c[name] for name in ("id", "sweep_id", "state", "layout", "proxy", "finished_at")),
             type_coerce(measurements.c.document, KnownFields(_Measured)).label("measured"),
         )
         .select_from(sweeps)
@@ -168,8 +168,8 @@ def _past_trial(row: AnyRow, request: SweepRequest, timed: Sequence[float]) -> P
             "foreign_share": _foreign_share(row.measured, request),
         }
     return PastTrial(
-        job=_job(request, row.scaled),
-        layout=row.layout if row.scaled is None else row.scaled.layout,
+        job=_job(request, row.proxy),
+        layout=row.layout if row.proxy is None else row.proxy.layout,
         sweep_id=row.sweep_id,
         trainer=request.trainer.name if request.trainer else None,
         finished_at=row.finished_at,
@@ -177,11 +177,11 @@ def _past_trial(row: AnyRow, request: SweepRequest, timed: Sequence[float]) -> P
     )
 
 
-def _job(request: SweepRequest, scaled: ScaledTrial | None) -> Job:
+def _job(request: SweepRequest, proxy: ProxyTrial | None) -> Job:
     """Return the job that the trial ran: on the trial's cluster, and scaled down for a proxy trial."""
-    if scaled is None or request.small_cluster is None:
+    if proxy is None or request.small_cluster is None:
         return request.trial_job
-    return scaled.job(request.job, request.small_cluster)
+    return proxy.job(request.job, request.small_cluster)
 
 
 def _foreign_share(measured: _Measured, request: SweepRequest) -> float:

@@ -38,9 +38,9 @@ _OF_RUN = (
     *("idle_since", "idle_s", "num_reopened", "owner", "claim", "renewals", "lease_s"),
 )
 
-_SWEEPS: AnySelect = select(*(runs.c[name] for name in _OF_RUN), sweeps.c.stop_reason, sweeps.c.prospects).select_from(
-    sweeps.join(runs, runs.c.id == sweeps.c.id)
-)
+_SWEEPS: AnySelect = select(
+    *(runs.c[name] for name in _OF_RUN), sweeps.c.stop_reason, sweeps.c.expected_improvement
+).select_from(sweeps.join(runs, runs.c.id == sweeps.c.id))
 
 _BUDGETS = (StopReason.TRIAL_BUDGET, StopReason.TIME_BUDGET, StopReason.ACCELERATOR_HOURS_BUDGET)
 
@@ -164,7 +164,7 @@ def _read_sweep(row: AnyRow) -> Sweep:
             reruns=demand.reruns,
             ended=None if row.state.is_finished else demand.ended,
         ),
-        prospects=row.prospects,
+        expected_improvement=row.expected_improvement,
     )
 
 
@@ -287,8 +287,8 @@ def _end(connection: Connection, run_id: str, end: Finish, now: float) -> None:
     by_itself = StopReason.CANCELLED if end.state is RunState.CANCELLED else StopReason.ERROR
     reason = by_itself if result is None else result.reason
     ended = {"state": end.state, "finished_at": now, "stop_reason": reason}
-    if result is not None and result.prospects is not None:
-        ended["prospects"] = result.prospects
+    if result is not None and result.expected_improvement is not None:
+        ended["expected_improvement"] = result.expected_improvement
     connection.execute(update(sweeps).where(sweeps.c.id == run_id).values(ended))
     stopped = Stopped(reason="budget" if reason in _BUDGETS else "cancelled", detail=end.detail)
     trials.end_trials(connection, run_id, stopped, now)

@@ -46,9 +46,9 @@ from autotuner.core.objective import Metric, Weight
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.run import Problem, RunState, Stop, StopReason
 from autotuner.core.study import OptimizerTrial
-from autotuner.core.sweep import Budget, Prospects
+from autotuner.core.sweep import Budget, ExpectedImprovement
 from autotuner.core.timeline import StepTimeline
-from autotuner.core.trial import EngineJob, FailureKind, ScaledTrial, Stopped, TrialFailure, TrialState, Waiting
+from autotuner.core.trial import EngineJob, FailureKind, ProxyTrial, Stopped, TrialFailure, TrialState, Waiting
 from autotuner.core.upkeep import Baseline, Retune
 
 Value = TypeVar("Value")
@@ -263,7 +263,7 @@ class _Sweeps(TypedColumns):
     accelerator: Named[str] = Column(Plain)
     stack: Named[str] = Column(Plain)
     job_key: Named[str] = Column(Plain)
-    prospects: Named[Prospects | None] = Column(KnownFields(Prospects))
+    expected_improvement: Named[ExpectedImprovement | None] = Column(KnownFields(ExpectedImprovement))
     thinned_at: Named[float | None]  # time when retention removed the steps and events of its trials
 
 
@@ -301,7 +301,7 @@ class _Trials(TypedColumns):
     # has the seconds that it worked before.
     busy_s: Named[float | None]
     num_busy: Named[int]
-    scaled: Named[ScaledTrial | None] = Column(Document(ScaledTrial))
+    proxy: Named[ProxyTrial | None] = Column(Document(ProxyTrial))
     repeats: Named[int | None]
     expected_gain: Named[float | None]
     failure: Named[TrialFailure | None] = Column(Document(TrialFailure))

@@ -82,7 +82,7 @@ def set_estimate(trial: Trial, estimate: TrialEstimate) -> Trial:
 
     Raise ``Conflict`` unless the trial is a measured proxy trial, that is a trial on fewer ranks than its job has.
     """
-    if trial.ran_measurement is None or trial.scaled is None:
+    if trial.ran_measurement is None or trial.proxy is None:
         raise Conflict(
             f"trial {trial.id} is {trial.state.value}, but estimates are only for proxy trials (short or small "
             "trials that stand for a larger one) that were measured"

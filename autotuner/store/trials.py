@@ -64,7 +64,7 @@ class TrialStore(Part):
         search expects from the layout is stored with the trial and, with further expectations, with the sweep. If the
         search did not choose the layout, the sweep keeps its stored expectations.
         """
-        prospects = order.prospects
+        expected_improvement = order.expected_improvement
         trial = Trial(
             id=id_of(lease.run_id, order.number),
             sweep_id=lease.run_id,
@@ -72,17 +72,17 @@ class TrialStore(Part):
             state=TrialState.QUEUED,
             layout=order.layout,
             prediction=order.prediction,
-            scaled=order.scaled,
+            proxy=order.proxy,
             repeats=order.repeats,
-            expected_gain=None if prospects is None else prospects.expected_gain,
+            expected_gain=None if expected_improvement is None else expected_improvement.expected_gain,
         )
         try:
             with writing(self._engine) as connection:
                 hold(connection, lease)
                 insert_trial(connection, trial)
-                if prospects is not None:
+                if expected_improvement is not None:
                     mine = update(sweeps).where(sweeps.c.id == trial.sweep_id)
-                    connection.execute(mine.values(prospects=prospects))
+                    connection.execute(mine.values(expected_improvement=expected_improvement))
         except IntegrityError as error:
             raise Conflict(f"sweep {trial.sweep_id} already has a trial {trial.number}") from error
         return trial

@@ -191,7 +191,7 @@ class StoreDriver:
                 number=number,
                 layout=layout,
                 prediction=prediction(),
-                scaled=proxy_trial(),
+                proxy=proxy_trial(),
             ),
             lease=self.lease(sweep.id),
         )

@@ -211,7 +211,7 @@ def measured_sweep(driver: StoreDriver) -> Sweep:
 
 def test_a_sweep_without_a_rank_has_no_answer(client: httpx.Client, driver: StoreDriver) -> None:
     made = driver.sweep()
-    assert client.get(f"/sweeps/{made.id}/answer").json() == {"answer": None, "prospects": None}
+    assert client.get(f"/sweeps/{made.id}/answer").json() == {"answer": None, "expected_improvement": None}
     assert client.get(f"/sweeps/{made.id}/failures").json()["items"] == []
     assert client.get(f"/sweeps/{made.id}/accuracy").json()["trials"] == []
     assert client.get(f"/sweeps/{made.id}/choices").json()["grid"]["cells"] == []

@@ -207,8 +207,8 @@ def test_a_proxy_trial_is_never_shown_as_a_measurement_of_its_layout(client: htt
     trial = driver.estimated(sweep, 0)
     read = client.get(f"/trials/{trial.id}").json()
     assert read["measurement"] is None
-    assert read["scaled"]["measurement"]["mfu"] == 0.9
-    assert (read["scaled"]["label"], read["scaled"]["num_ranks"]) == (str(proxy_trial().layout), 2)
+    assert read["proxy"]["measurement"]["mfu"] == 0.9
+    assert (read["proxy"]["label"], read["proxy"]["num_ranks"]) == (str(proxy_trial().layout), 2)
     found = read["estimate"]
     assert (found["num_trial_ranks"], found["num_ranks"]) == (2, 8)
     assert (found["mfu"], found["full_size"]["measured_share"]) == (0.1875, 0.75)

@@ -26,7 +26,7 @@ from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.run import Run, RunState, StopReason
 from autotuner.core.space import default_trial_space
 from autotuner.core.study import OptimizerTrial, StudyBudget, TargetReached
-from autotuner.core.sweep import Budget, Prospects, RunTrial, Sweep, SweepRequest
+from autotuner.core.sweep import Budget, ExpectedImprovement, RunTrial, Sweep, SweepRequest
 from autotuner.core.trial import FailureKind, Outcome, Trial, TrialFailure
 from autotuner.core.trial_spec import OptimizerName, TrialSpec
 from autotuner.core.upkeep import (
@@ -119,14 +119,14 @@ def _finished(driver: StoreDriver, sweep: Sweep, num_trials: int) -> Sweep:
         state=RunState.COMPLETE if num_trials else RunState.FAILED,
         reason=StopReason.TRIAL_BUDGET,
         detail=f"{num_trials} of {num_trials} trials ran",
-        prospects=_prospects(num_trials),
+        expected_improvement=_expected_improvement(num_trials),
     )
 
 
-def _prospects(number: int) -> Prospects:
+def _expected_improvement(number: int) -> ExpectedImprovement:
     """What the search expects before that trial: less and less, and nothing is known before the first."""
     gain = 0.15 / number if number else None
-    return Prospects(num_candidates=36_417, num_fitting=802, expected_gain=gain)
+    return ExpectedImprovement(num_candidates=36_417, num_fitting=802, expected_gain=gain)
 
 
 _SPACE = default_trial_space(LARGE_JOB).with_axes(
@@ -159,7 +159,7 @@ def _started(driver: StoreDriver, sweep: Sweep, number: int, row: PredictedLayou
             number=number,
             layout=row.layout,
             prediction=row.prediction,
-            prospects=_prospects(number),
+            expected_improvement=_expected_improvement(number),
         ),
         lease=driver.lease(sweep.id),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotuner.core.convergence_gate import GateOutcome, GateResult
 from autotuner.core.run import Finish, Lease, RunState, StopReason, Wish
-from autotuner.core.sweep import Prospects, RunTrial, Sweep, SweepResult
+from autotuner.core.sweep import ExpectedImprovement, RunTrial, Sweep, SweepResult
 from autotuner.core.trial import Outcome, Trial
 from autotuner.store.sql import Store
 from tests.builders import cpu_layout, measurement, prediction, step_report, sweep_request
@@ -62,10 +62,12 @@ def finish_sweep(
     reason: StopReason,
     detail: str,
     seen: int | None = None,
-    prospects: Prospects | None = None,
+    expected_improvement: ExpectedImprovement | None = None,
 ) -> Sweep:
     """End the sweep, unless something else is asked of it by now than in that version of what is."""
-    end = Finish(state=state, detail=detail, result=SweepResult(reason=reason, prospects=prospects))
+    end = Finish(
+        state=state, detail=detail, result=SweepResult(reason=reason, expected_improvement=expected_improvement)
+    )
     store.runs.finish(lease_of(store, sweep_id, owner), end, now=now, seen=seen)
     return store.get_sweep(sweep_id)
 

@@ -144,7 +144,7 @@ def test_a_trial_under_a_memory_budget_is_reported_with_that_budget(store: Store
 def test_a_proxy_trial_is_reported_as_what_ran(store: Store) -> None:
     sweep = history_sweep(store, job=tiny_job(8), trial_cluster=cpu_cluster(2))
     layout = cpu_layout(data_parallel_replicate_degree=4, tensor_parallel_degree=2)
-    end(store, start(store, sweep, layout=layout, scaled=proxy_trial()), measurement())
+    end(store, start(store, sweep, layout=layout, proxy=proxy_trial()), measurement())
     (past,) = store.history.measured("cpu", before=EVER)
     assert (past.layout, past.job.cluster.world_size) == (proxy_trial().layout, 2)
     assert past.job.workload.global_batch_size == 2

@@ -346,7 +346,7 @@ def held_for_eight(store: Store) -> Sweep:
 
 
 def started(store: Store, sweep: Sweep, number: int = 0) -> Trial:
-    return start(store, sweep, number, layout=LAYOUT, scaled=proxy_trial())
+    return start(store, sweep, number, layout=LAYOUT, proxy=proxy_trial())
 
 
 def measured(store: Store, sweep: Sweep, number: int = 0) -> Trial:
@@ -359,7 +359,7 @@ def estimates(store: Store, sweep: Sweep, told: dict[str, TrialEstimate], *, own
 
 def test_a_trial_keeps_what_runs_in_the_place_of_its_layout(store: Store) -> None:
     trial = started(store, held_for_eight(store))
-    assert store.get_trial(trial.id).scaled == proxy_trial()
+    assert store.get_trial(trial.id).proxy == proxy_trial()
     assert store.get_trial(trial.id).ran == proxy_trial().layout
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from autotuner.core import codec
 from autotuner.core.choices import Recompute
 from autotuner.core.errors import Conflict, LeaseLost, NotFound
-from autotuner.core.sweep import Prospects
+from autotuner.core.sweep import ExpectedImprovement
 from autotuner.core.trial import EngineJob, EngineJobPhase, FailureKind, Outcome, Stopped, Trial, TrialState
 from autotuner.store.engine import make_engine, reading
 from autotuner.store.options import Page, TrialFilter
@@ -49,20 +49,20 @@ def test_an_added_trial_is_queued_and_reads_back_as_it_was_given(store: Store) -
 
 def test_the_expectation_of_the_search_is_stored_with_the_trial_and_its_sweep(store: Store) -> None:
     sweep = held_sweep(store)
-    assert sweep.prospects is None
-    first, second = (Prospects(num_candidates=12, num_fitting=9, expected_gain=gain) for gain in (None, 0.25))
+    assert sweep.expected_improvement is None
+    first, second = (ExpectedImprovement(num_candidates=12, num_fitting=9, expected_gain=gain) for gain in (None, 0.25))
     for number, expected in enumerate((first, second, None)):
-        add(store, sweep, number, prospects=expected)
+        add(store, sweep, number, expected_improvement=expected)
     trials, _ = store.list_trials(sweep.id)
     assert [trial.expected_gain for trial in trials] == [None, 0.25, None]
-    assert store.get_sweep(sweep.id).prospects == second  # the last trial was not chosen by the search
+    assert store.get_sweep(sweep.id).expected_improvement == second  # the last trial was not chosen by the search
 
 
 def test_the_final_expectation_of_the_search_is_stored_with_the_sweep(store: Store) -> None:
     sweep = held_sweep(store)
-    left = Prospects(num_candidates=12, num_fitting=9, expected_gain=0.004)
-    ended = finish(store, sweep, prospects=left)
-    assert ended.prospects == left
+    left = ExpectedImprovement(num_candidates=12, num_fitting=9, expected_gain=0.004)
+    ended = finish(store, sweep, expected_improvement=left)
+    assert ended.expected_improvement == left
     assert store.get_sweep(sweep.id) == ended
 
 

@@ -54,7 +54,7 @@ def test_every_change_of_a_trial_is_another_version(store: Store) -> None:
 
 def test_estimates_are_another_version(store: Store) -> None:
     sweep = held_sweep(store)
-    small = measure(store, sweep, 0, mfu=0.3, scaled=proxy_trial())
+    small = measure(store, sweep, 0, mfu=0.3, proxy=proxy_trial())
     before = store.trials_version(sweep.id)
     store.set_estimates(sweep.id, {small.id: estimate()}, lease=lease_of(store, sweep.id), now=14.0)
     assert store.trials_version(sweep.id) != before

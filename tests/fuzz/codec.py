@@ -18,7 +18,7 @@ from autotuner.core.measurement import LinkEvent, LinkEventKind, Measurement, St
 from autotuner.core.prediction import Prediction, TrialEstimate
 from autotuner.core.profile import DeviceProfile, Measurements, ProfileRequest, with_links
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import ScaledTrial, TrialFailure
+from autotuner.core.trial import ProxyTrial, TrialFailure
 from autotuner.core.trial_spec import NodeTask, TrialSpec
 from autotuner.core.upkeep import RetuneRequest
 from tests import builders
@@ -59,7 +59,7 @@ _CLASSES: dict[str, type[Any]] = {
     for cls in (
         *(SweepRequest, TrialSpec, NodeTask, RetuneRequest, ProfileRequest, Layout, Webhook),
         *(CheckRequest, CheckFindings, Cluster, FaultTrace, LinkEvent),
-        *(Measurement, Measurements, DeviceProfile, ScaledTrial, TrialEstimate, TrialFailure, StepReport, Prediction),
+        *(Measurement, Measurements, DeviceProfile, ProxyTrial, TrialEstimate, TrialFailure, StepReport, Prediction),
     )
 }
 

@@ -35,7 +35,7 @@ from autotuner.core.profile import profiled
 from autotuner.core.rules.legality import RULES
 from autotuner.core.stack import Stack
 from autotuner.core.sweep import Sweep, SweepRequest
-from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialFailure
+from autotuner.core.trial import FailureKind, ProxyTrial, Trial, TrialFailure
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.value import divisors
 from autotuner.core.workload import Workload
@@ -158,7 +158,7 @@ def _with_details(name: str, job: Job) -> Job:
             )
             return replace(job, cluster=replace(cluster, wiring=wiring))
         case "proxy":
-            small = ScaledTrial(
+            small = ProxyTrial(
                 layout=Layout(tensor_parallel_degree=8), num_layers=6, num_dense_layers=1, global_batch_size=64
             )
             return small.job(job, cluster)

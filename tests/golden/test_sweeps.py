@@ -310,12 +310,13 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
     yield "state", [sweep.state.value, sweep.stop_reason, sweep.stop_detail]
     yield "trials", [_trial_row(trial) for trial in trials]
     yield "notes", found.notes[:6]
-    yield "prospects", abbreviate(sweep.prospects)
+    yield "expected_improvement", abbreviate(sweep.expected_improvement)
     found_best, groups, right = answer(request, trials), failures(request, trials), accuracy(request, trials)
     yield "answer", abbreviate(found_best)
     if found_best is not None:
-        prospects = sweep.prospects
-        yield "answer said", _said(answer_report(found_best, request, sweep_id=sweep.id, prospects=prospects))
+        expected = sweep.expected_improvement
+        report = answer_report(found_best, request, sweep_id=sweep.id, expected_improvement=expected)
+        yield "answer said", _said(report)
     yield "failures", abbreviate(groups)
     yield "failures said", [[*decisive(group), way_out(group)] for group in groups]
     yield "accuracy", [[one.error, one.is_within, one.reached_bytes] for one in right.trials]
@@ -363,7 +364,7 @@ def _trial_row(trial: Trial) -> list[Any]:
     said = [trial.failure.message if trial.failure else "", trial.stopped.detail if trial.stopped else ""]
     said += [unranked_in_words(trial), trial.gate.detail if trial.gate else ""]
     said += [time_to_loss_in_words(trial.gate, 1.0) if trial.gate else ""]
-    said += [estimate_in_words(trial.estimate) if trial.estimate else "", f"ran {trial.ran}" if trial.scaled else ""]
+    said += [estimate_in_words(trial.estimate) if trial.estimate else "", f"ran {trial.ran}" if trial.proxy else ""]
     figures = [few_digits(trial.reached.step_time_s), few_digits(trial.reached.mfu)] if trial.reached else []
     return [str(trial.layout), trial.state.value, trial.repeats, *figures, *filter(None, said)]
 

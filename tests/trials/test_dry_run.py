@@ -17,7 +17,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.model import TransformerSpec
 from autotuner.core.stages import stage_layers
-from autotuner.core.trial import ScaledTrial
+from autotuner.core.trial import ProxyTrial
 from autotuner.core.trial_spec import TrialSpec
 from autotuner.core.workload import Workload
 from autotuner.search.sampler.proxy import proxy_trial
@@ -350,7 +350,7 @@ def both(model: Any, layout: Layout) -> tuple[RankDryRun, RankDryRun]:
     """The first rank of the layout, and of the trial on four ranks that stands for it."""
     job = Job(model=model, cluster=cpu_cluster(8), workload=Workload(seq_len=32, global_batch_size=16))
     small = proxy_trial(job, layout, cpu_cluster(4))
-    assert isinstance(small, ScaledTrial)
+    assert isinstance(small, ProxyTrial)
     assert small.num_ranks < layout.world_size
     return first_rank(job, layout), first_rank(small.job(job, cpu_cluster(4)), small.layout)
 

@@ -221,7 +221,7 @@ class SweepLook:
 
     # ---------------------------------------------------------------- results
     def _of_answer(self) -> Mapping[str, Any]:
-        found, prospects = self._answer, self.sweep.prospects
+        found, expected_improvement = self._answer, self.sweep.expected_improvement
         ids = [row.trial.id for row in self._ranked[:2] if row.trial]
         foreseen = None if found or not self._is_untried else next(iter(self._untried()), None)
         limit_bytes = float(self.sweep.request.trial_job.cluster.accelerator.memory_bytes)
@@ -232,7 +232,7 @@ class SweepLook:
                 found,
                 self.sweep.request,
                 sweep_id=self.sweep.id,
-                prospects=self.sweep.prospects,
+                expected_improvement=self.sweep.expected_improvement,
                 is_finished=is_finished,
             )
         elif foreseen is not None:
@@ -240,7 +240,7 @@ class SweepLook:
         return {
             "card": card,
             "card_layout": found.best.layout if found else foreseen.layout if foreseen else None,
-            "expected_gain": prospects.expected_gain if found and prospects else None,
+            "expected_gain": expected_improvement.expected_gain if found and expected_improvement else None,
             "best_id": ids[0] if ids else "",
             "second_id": ids[1] if len(ids) > 1 else "",
         }
@@ -299,9 +299,9 @@ class SweepLook:
 
         None if a Pareto front is searched.
         """
-        if self.sweep.prospects is None or self.sweep.request.objective.front:
+        if self.sweep.expected_improvement is None or self.sweep.request.objective.front:
             return None
-        return self.sweep.prospects.expected_gain
+        return self.sweep.expected_improvement.expected_gain
 
     def _cloud(self, *, with_predicted: bool) -> Sequence[CloudPoint]:
         if not with_predicted and not self.app.sweep_tables.knows(self.sweep):

@@ -236,10 +236,10 @@ def trial_parts(trial: Trial, request: SweepRequest) -> TrialParts:
         InvalidInput: The layout breaks a rule that was added after the trial.
     """
     layout, job = what_ran(trial, request)
-    predicted = trial.prediction.step_time if trial.scaled is None else predict_one(layout, job).step_time
+    predicted = trial.prediction.step_time if trial.proxy is None else predict_one(layout, job).step_time
     found = trial.ran_measurement
     return TrialParts(
-        is_small=trial.scaled is not None,
+        is_small=trial.proxy is not None,
         step=step_parts(layout, job, predicted, (found.breakdown or found.phases) if found else None),
         predicted_step=step_parts(layout, job, predicted),
         stages=stage_peaks(layout, job, found.peak_bytes if found else ()),

@@ -345,7 +345,7 @@ def what_ran(trial: Trial, request: SweepRequest) -> tuple[Layout, Job]:
         InvalidInput: The layout breaks a rule that was added after the trial.
     """
     require_legal(trial.layout, request.legal_job)
-    return trial.ran, request.trial_job if trial.scaled is None else request.job_of(trial.scaled)
+    return trial.ran, request.trial_job if trial.proxy is None else request.job_of(trial.proxy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,7 +367,7 @@ def trial_timelines(trial: Trial, request: SweepRequest) -> TrialTimelines:
     ``what_ran``.
     """
     return TrialTimelines(
-        is_small=trial.scaled is not None,
+        is_small=trial.proxy is not None,
         predicted=predicted_timeline(*what_ran(trial, request)),
         measured=trial.ran_measurement.timeline if trial.ran_measurement else None,
     )

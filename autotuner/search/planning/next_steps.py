@@ -14,7 +14,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Prediction
 from autotuner.core.stages import layers_per_stage
-from autotuner.core.trial import ScaledTrial, part_of
+from autotuner.core.trial import ProxyTrial, part_of
 from autotuner.core.units import GIGA
 from autotuner.costmodel.predict import predict_one
 from autotuner.costmodel.uncertainty import Z80
@@ -187,12 +187,12 @@ def _sweep(request: PlanRequest, target: Outcome, row: int, num_nodes: int) -> _
     return _Sweep(row=row, result=result, pilot=pilot)
 
 
-def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ScaledTrial, Job, Prediction] | None:
+def _fitting(job: Job, target: Outcome, cluster: Cluster) -> tuple[ProxyTrial, Job, Prediction] | None:
     """Return the proxy trial with most layers that fits in memory on a smaller cluster, its job and its prediction."""
     layout, depth = target.best.layout, None
     while True:
         trial = proxy_trial(job, layout, cluster, most_layers_per_stage=depth)
-        if not isinstance(trial, ScaledTrial):
+        if not isinstance(trial, ProxyTrial):
             return None
         small = trial.job(job, cluster)
         prediction = predict_one(trial.layout, small)

@@ -77,7 +77,7 @@ def _fewest_steps_s(died: Sequence[Trial], request: SweepRequest) -> float | Non
     Return None for proxy trials, because predictions are for the layout at full size and not for the proxy.
     """
     settings = request.trial
-    if any(trial.scaled for trial in died):
+    if any(trial.proxy for trial in died):
         return None
     num_steps = settings.warmup_steps + settings.measured_steps + settings.profiled_steps
     num_faulty = 0 if request.fault_trace is None else request.fault_trace.num_steps

@@ -11,7 +11,7 @@ from enum import StrEnum
 from autotuner.core.convergence_gate import GateOutcome
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import StepTime
-from autotuner.core.sweep import Prospects, SweepRequest
+from autotuner.core.sweep import ExpectedImprovement, SweepRequest
 from autotuner.core.trial import Trial
 from autotuner.search.results.axis import AXES, Value
 from autotuner.search.results.layout_comparison import PartsAre, Shift, measured_parts, shifts_between
@@ -109,7 +109,7 @@ class SweepAnswer:
 
     answer: Answer | None
     """Answer of the sweep; None before a trial has a rank."""
-    prospects: Prospects | None
+    expected_improvement: ExpectedImprovement | None
     """Expected improvement by further trials; None before the first trial was chosen."""
 
 

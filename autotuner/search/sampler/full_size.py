@@ -16,7 +16,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import FullSizeEstimate, StepTime, TrialEstimate
 from autotuner.core.sweep import SweepRequest
-from autotuner.core.trial import FailureKind, ScaledTrial, Trial, TrialState
+from autotuner.core.trial import FailureKind, ProxyTrial, Trial, TrialState
 from autotuner.costmodel.predict import PredictionColumns, predict, predict_one
 from autotuner.costmodel.resource_cost import resource_cost_of
 from autotuner.costmodel.shared.table import row
@@ -38,15 +38,15 @@ _STEP_PARTS = tuple(f.name for f in fields(StepTime))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyTrial:
+class ProxyResult:
     """The results of a proxy trial: a trial that runs a smaller layout in place of a full-size layout.
 
     If a trial runs the full-size layout in the full-size job, its results count as an ordinary observation.
     """
 
-    stands_for: Layout
+    layout: Layout
     """Layout of the full-size job for which the trial is a proxy."""
-    stand_in: ProxyRun
+    run: ProxyRun
     """Job and layout that the proxy trial ran."""
     step_time_s: float | None = None
     """Measured step time of the trial; None if it was not measured."""
@@ -55,7 +55,7 @@ class ProxyTrial:
     peak_bytes: float | None = None
     """Peak bytes that the rank with most memory had allocated, if they were measured."""
     measured_parts: tuple[str, ...] = ()
-    """Fields of ``StepTime`` that the trial ran exactly as ``stands_for`` does (``ScaledTrial.measured_parts``)."""
+    """Fields of ``StepTime`` that the trial ran exactly as ``layout`` does (``ProxyTrial.measured_parts``)."""
 
 
 class FullSize:
@@ -70,10 +70,10 @@ class FullSize:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._stand_ins = ProxyPoints(job, times=times_in_intervals)
+        self._proxy_points = ProxyPoints(job, times=times_in_intervals)
         self._last: tuple[tuple[Layout, ...], LayoutColumns, PredictionColumns] | None = None
 
-    def estimates(self, layouts: Sequence[Layout], trials: Iterable[ProxyTrial]) -> list[FullSizeEstimate]:
+    def estimates(self, layouts: Sequence[Layout], trials: Iterable[ProxyResult]) -> list[FullSizeEstimate]:
         """Return the estimated results of full-size layouts, given the results of proxy trials (of smaller layouts).
 
         Args:
@@ -95,7 +95,7 @@ class FullSize:
         for number, layout in enumerate(layouts):
             step_time = row(predictions.step_time, number)
             present = [part for part in _STEP_PARTS if getattr(step_time, part) > 0]
-            ran = {part for trial in timed if trial.stands_for == layout for part in trial.measured_parts}
+            ran = {part for trial in timed if trial.layout == layout for part in trial.measured_parts}
             measured = tuple(part for part in present if part in ran)
             measured_s = sum(getattr(step_time, part) for part in measured)
             estimate = FullSizeEstimate(
@@ -123,11 +123,11 @@ class FullSize:
         return self._last[1:]
 
     def _seconds(
-        self, columns: LayoutColumns, predictions: PredictionColumns, results: Sequence[ProxyTrial]
+        self, columns: LayoutColumns, predictions: PredictionColumns, results: Sequence[ProxyResult]
     ) -> tuple[Estimate, Floats]:
         """Return the estimates of log step times, and the part of their variances that the layouts do not share."""
         timed = [(trial, trial.step_time_s) for trial in results if trial.step_time_s is not None]
-        points = self._stand_ins.times([(trial.stands_for, trial.stand_in) for trial, _ in timed]) if timed else None
+        points = self._proxy_points.times([(trial.layout, trial.run) for trial, _ in timed]) if timed else None
         prior = times_in_intervals(columns, predictions, self._job)
         belief = learn_times(prior, {}, related=points, related_step_time_s=[seconds for _, seconds in timed])
         rows, widened = np.arange(len(columns)), scale_inflation(belief) ** 2
@@ -135,16 +135,18 @@ class FullSize:
         estimate = replace(estimate, variance=widened * estimate.variance)
         return estimate, np.maximum(estimate.variance - widened * max(0.0, belief.shared_variance(rows)), 0.0)
 
-    def _peaks(self, columns: LayoutColumns, predictions: PredictionColumns, results: Sequence[ProxyTrial]) -> Estimate:
+    def _peaks(
+        self, columns: LayoutColumns, predictions: PredictionColumns, results: Sequence[ProxyResult]
+    ) -> Estimate:
         prior = memory_prior(columns, predictions.memory)
         limit_bytes = float(self._job.cluster.accelerator.memory_bytes)
         ended = [trial for trial in results if trial.fits is not None]
         related = None
         if ended:
-            stood_for = [(trial.stands_for, trial.stand_in) for trial in ended]
-            memory = self._stand_ins.memory
-            seen = [memory(one.stand_in, fits=bool(one.fits), peak_bytes=one.peak_bytes) for one in ended]
-            related = self._stand_ins.peaks(stood_for, seen)
+            proxies = [(trial.layout, trial.run) for trial in ended]
+            memory = self._proxy_points.memory
+            seen = [memory(one.run, fits=bool(one.fits), peak_bytes=one.peak_bytes) for one in ended]
+            related = self._proxy_points.peaks(proxies, seen)
         return learn_peaks(prior, limit_bytes, {}, related).at(np.arange(len(columns)))
 
 
@@ -177,7 +179,7 @@ class SmallScale:
             whole_model=request.trainer is not None,  # the trainer trains the model that it was given
         )
         self._full_size = FullSize(self._job)
-        self._scaled: dict[Layout, ScaledTrial] = {}
+        self._proxies: dict[Layout, ProxyTrial] = {}
         self._growth: dict[Layout, float] = {}
 
     @property
@@ -199,21 +201,21 @@ class SmallScale:
             f"them because {why}"
         )
 
-    def scaled(self, layout: Layout) -> ScaledTrial:
+    def proxy_of(self, layout: Layout) -> ProxyTrial:
         """Return the proxy trial (a smaller trial on fewer ranks) that runs in place of a layout."""
-        if layout not in self._scaled:
-            self._scaled[layout] = self._trials.trial_of(layout)
-        return self._scaled[layout]
+        if layout not in self._proxies:
+            self._proxies[layout] = self._trials.trial_of(layout)
+        return self._proxies[layout]
 
-    def stand_in(self, layout: Layout) -> ProxyRun:
+    def run_of(self, layout: Layout) -> ProxyRun:
         """Return the smaller layout that the proxy trial of a full-size layout runs, with the smaller job."""
-        scaled = self.scaled(layout)
-        return ProxyRun(job=scaled.job(self._job, self._cluster), layout=scaled.layout)
+        proxy = self.proxy_of(layout)
+        return ProxyRun(job=proxy.job(self._job, self._cluster), layout=proxy.layout)
 
     def growth(self, layout: Layout) -> float:
         """Return the predicted step time of a layout, divided by that of its proxy trial (a smaller trial)."""
         if layout not in self._growth:
-            small = self.stand_in(layout)
+            small = self.run_of(layout)
             few_s = predict_one(small.layout, small.job).step_time.total_s
             self._growth[layout] = predict_one(layout, self._job).step_time.total_s / few_s
         return self._growth[layout]
@@ -227,24 +229,24 @@ class SmallScale:
             trials: Trials of the sweep.
             reference_flop_per_s: Reference peak of one rank, by which MFU is computed.
         """
-        proxies = [trial for trial in trials if trial.scaled is not None and trial.state.finished]
+        proxies = [trial for trial in trials if trial.proxy is not None and trial.state.finished]
         measured = [trial for trial in proxies if trial.ran_measurement is not None]
-        found = self._full_size.estimates([trial.layout for trial in measured], map(self._proxy_trial, proxies))
+        found = self._full_size.estimates([trial.layout for trial in measured], map(self._result, proxies))
         return {
             trial.id: self._estimate(trial, full_size, reference_flop_per_s)
             for trial, full_size in zip(measured, found, strict=True)
         }
 
-    def _proxy_trial(self, trial: Trial) -> ProxyTrial:
+    def _result(self, trial: Trial) -> ProxyResult:
         is_process = self._trials.whole_model and self._cluster.accelerator.kind == "cpu"
         peaks = trial.ran_measurement.peak_bytes if trial.ran_measurement and not is_process else ()
-        return ProxyTrial(
-            stands_for=trial.layout,
-            stand_in=self.stand_in(trial.layout),
+        return ProxyResult(
+            layout=trial.layout,
+            run=self.run_of(trial.layout),
             step_time_s=_step_time_s(trial),
             fits=_fits(trial),
             peak_bytes=max(peaks, default=None),
-            measured_parts=self.scaled(trial.layout).measured_parts,
+            measured_parts=self.proxy_of(trial.layout).measured_parts,
         )
 
     def _estimate(self, trial: Trial, full_size: FullSizeEstimate, reference_flop_per_s: float) -> TrialEstimate:

@@ -16,7 +16,7 @@ from autotuner.core.job import Job
 from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.rules.rule import Rule
 from autotuner.core.stages import layers_per_stage
-from autotuner.core.trial import ScaledTrial
+from autotuner.core.trial import ProxyTrial
 from autotuner.core.units import format_bytes
 from autotuner.costmodel.predict import predict_totals
 from autotuner.costmodel.uncertainty import fit_probability
@@ -84,11 +84,11 @@ class ProxyTrials:
         """Number of layouts that have no proxy trial (a smaller trial that runs in place of the layout)."""
         return sum(count for _, count in self.refused)
 
-    def trial_of(self, layout: Layout) -> ScaledTrial:
+    def trial_of(self, layout: Layout) -> ProxyTrial:
         """Return the proxy trial that runs in place of one of the layouts: a trial of a smaller layout."""
         depth = int(self.depth[rows_of(self.layouts, layout)[0]])
         found = proxy_trial(self.job, layout, self.cluster, most_layers_per_stage=depth, whole_model=self.whole_model)
-        assert isinstance(found, ScaledTrial), "only layouts that a trial stands for are kept"
+        assert isinstance(found, ProxyTrial), "only layouts that a trial stands for are kept"
         return found
 
 
@@ -192,7 +192,7 @@ class _Shrunk:
             refused: Counter that is increased for each reason why proxies break rules.
         """
         legal, fits = (np.zeros(len(self.of_row), dtype=np.bool_) for _ in range(2))
-        has_trial = np.array([isinstance(one, ScaledTrial) for one in self.found], dtype=np.bool_)[self.of_row]
+        has_trial = np.array([isinstance(one, ProxyTrial) for one in self.found], dtype=np.bool_)[self.of_row]
         refused.update(self.found[number].message for number in self.of_row[~has_trial].tolist())
         for job, rows in self._by_job():
             is_broken = _broken(self.layouts.take(rows), job, rules, refused)
@@ -207,7 +207,7 @@ class _Shrunk:
         """Yield the proxies with the same model, batch and cluster, with their rows."""
         jobs: dict[tuple[int, ...], list[int]] = {}
         for number, found in enumerate(self.found):
-            if isinstance(found, ScaledTrial):
+            if isinstance(found, ProxyTrial):
                 key = found.num_layers, found.num_dense_layers, found.global_batch_size, found.num_ranks
                 jobs.setdefault(key, []).append(number)
         for numbers in jobs.values():
@@ -220,7 +220,7 @@ class _Shrunk:
 def _changed(layouts: LayoutColumns, found: Sequence[Any], of_row: Integers) -> LayoutColumns:
     """Return the layouts with the changes that their proxies make."""
     columns: dict[str, npt.NDArray[Any]] = {name: getattr(layouts, name) for name in OPTIONS}
-    trials = {number: one.layout for number, one in enumerate(found) if isinstance(one, ScaledTrial)}
+    trials = {number: one.layout for number, one in enumerate(found) if isinstance(one, ProxyTrial)}
     for name in _SHRINKING:
         values = {number: int(getattr(small, name)) for number, small in trials.items()}
         own = np.array([values.get(number, -1) for number in range(len(found))], dtype=np.int64)[of_row]

@@ -22,7 +22,7 @@ from autotuner.core.rules.degrees import DEGREE_RULES
 from autotuner.core.rules.legality import illegal
 from autotuner.core.rules.rule import Reason
 from autotuner.core.stages import layers_per_stage, next_alike, stage_sizes, stages_of_rank
-from autotuner.core.trial import ScaledTrial
+from autotuner.core.trial import ProxyTrial
 from autotuner.core.value import divisors
 from autotuner.search.space.moves import settle, settle_groups
 
@@ -36,7 +36,7 @@ _Group = tuple[int, int]
 """A group of ranks: the number of ranks, and the distance between their numbers."""
 
 
-def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> tuple[str, ...]:
+def measured_parts(job: Job, layout: Layout, cluster: Cluster, trial: ProxyTrial) -> tuple[str, ...]:
     """Return the fields of ``StepTime`` that take equally long in a proxy trial and in the full-size layout.
 
     A proxy trial runs a smaller layout in place of the full-size one. For these fields, shapes and counts are equal,
@@ -60,7 +60,7 @@ def _most_layers(x: Layout, num_layers: int) -> int:
     return max(sum(sizes[stage] for stage in stages_of_rank(x, rank)) for rank in ranks)
 
 
-def _parts(job: Job, layout: Layout, cluster: Cluster, trial: ScaledTrial) -> Iterator[str]:
+def _parts(job: Job, layout: Layout, cluster: Cluster, trial: ProxyTrial) -> Iterator[str]:
     small, room = trial.layout, trial.job(job, cluster).cluster
     yield from OF_A_RANK
     few = _groups(small, job)
@@ -101,7 +101,7 @@ def _is_alike(cluster: Cluster, ours: _Group, room: Cluster, theirs: _Group) -> 
 
 def proxy_trial(
     job: Job, layout: Layout, cluster: Cluster, *, most_layers_per_stage: int | None = None, whole_model: bool = False
-) -> ScaledTrial | Reason:
+) -> ProxyTrial | Reason:
     """Return the proxy trial that runs on a smaller cluster in place of a layout, or the reason why there is none.
 
     The function considers only trials whose layouts keep the rules about degrees. It prefers trials in which each group
@@ -210,12 +210,12 @@ def _groups_left(split: tuple[int, int, int], whole: tuple[int, int, int]) -> tu
     return tuple(few > 1 or many == 1 for few, many in zip(split, whole, strict=True))
 
 
-def _with_degrees(job: Job, layout: Layout, cluster: Cluster, split: tuple[int, int, int], depth: int) -> ScaledTrial:
+def _with_degrees(job: Job, layout: Layout, cluster: Cluster, split: tuple[int, int, int], depth: int) -> ProxyTrial:
     """Return the proxy trial with these degrees, even if it breaks rules."""
     degrees = dict(zip(_SHRINKING, split, strict=True))
     small = settle_groups(replace(layout, **degrees))  # type: ignore[arg-type]  # each is a number
     num_layers = _num_layers(job.model, layout, small.pipeline_parallel_degree, depth)
-    trial = ScaledTrial(
+    trial = ProxyTrial(
         layout=small,
         num_layers=num_layers,
         num_dense_layers=_num_dense_layers(job.model, small, num_layers),

@@ -55,7 +55,7 @@ class ProxyRun:
 ScaleDown: TypeAlias = Callable[[Layout], ProxyRun]
 """A function that returns the proxy for a layout. It must return the same proxy every time."""
 
-StoodFor: TypeAlias = Sequence[tuple[Layout, ProxyRun]]
+Proxies: TypeAlias = Sequence[tuple[Layout, ProxyRun]]
 """Layouts, each with the trial that ran instead of it."""
 
 PriorOf: TypeAlias = Callable[[LayoutColumns, PredictionColumns, Job], Prior]
@@ -97,90 +97,90 @@ class ProxyPoints:
         self._numbers: dict[Job, int] = {job: 0}
         self._similarities: dict[tuple[Transfer, int], TaskSimilarity] = {}  # by the number of known jobs
 
-    def times(self, stood_for: StoodFor) -> Related:
+    def times(self, proxies: Proxies) -> Related:
         """Return proxy trials (smaller trials) as points of the Gaussian model of step times.
 
         Each point is linked to the full-size layout in whose place its proxy trial ran.
 
         Args:
-            stood_for: Full-size layouts, each with the proxy trial that ran in its place.
+            proxies: Full-size layouts, each with the proxy trial that ran in its place.
         """
-        self._predict([one for _, one in stood_for])
-        return self._related(stood_for, [self._known[one].times for _, one in stood_for], TIME_FACTORS, TIME_TRANSFER)
+        self._predict([one for _, one in proxies])
+        return self._related(proxies, [self._known[one].times for _, one in proxies], TIME_FACTORS, TIME_TRANSFER)
 
-    def peaks(self, stood_for: StoodFor, results: Sequence[MemoryTrial]) -> RelatedPeaks:
+    def peaks(self, proxies: Proxies, results: Sequence[MemoryTrial]) -> RelatedPeaks:
         """Return proxy trials (smaller trials) as points of the Gaussian model of peak memory, with their results.
 
         Args:
-            stood_for: Full-size layouts, each with the proxy trial that ran in its place.
+            proxies: Full-size layouts, each with the proxy trial that ran in its place.
             results: Memory result of each of these proxy trials.
         """
-        stand_ins = [one for _, one in stood_for]
-        self._predict(stand_ins)
-        points = [self._known[one].peaks for one in stand_ins]
+        runs = [one for _, one in proxies]
+        self._predict(runs)
+        points = [self._known[one].peaks for one in runs]
         return RelatedPeaks(
-            points=self._related(stood_for, points, MEMORY_FACTORS, MEMORY_TRANSFER),
+            points=self._related(proxies, points, MEMORY_FACTORS, MEMORY_TRANSFER),
             trials=results,
-            limit_bytes=[float(one.job.cluster.accelerator.memory_bytes) for one in stand_ins],
+            limit_bytes=[float(one.job.cluster.accelerator.memory_bytes) for one in runs],
         )
 
-    def memory(self, stand_in: ProxyRun, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
+    def memory(self, run: ProxyRun, *, fits: bool, peak_bytes: float | None) -> MemoryTrial:
         """Return the memory result of a proxy trial (a smaller trial): whether it fitted, and its peak.
 
         A measured peak does not include memory that the allocator does not report. The method adds this part, so that
         the peak can be compared with a predicted peak.
 
         Args:
-            stand_in: Job and layout that the trial ran.
+            run: Job and layout that the trial ran.
             fits: False if the trial ran out of memory.
             peak_bytes: Highest number of bytes that a rank allocated; None: it was not measured.
         """
         if not fits or peak_bytes is None:
             return MemoryTrial(fits=fits)
-        return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(stand_in))
+        return MemoryTrial(fits=True, peak_bytes=peak_bytes + self.allowance_bytes(run))
 
-    def allowance_bytes(self, stand_in: ProxyRun) -> float:
+    def allowance_bytes(self, run: ProxyRun) -> float:
         """Return the bytes of predicted peak memory that a measured peak does not include, for a proxy trial.
 
         Args:
-            stand_in: Job and layout that the proxy trial (a smaller trial) runs.
+            run: Job and layout that the proxy trial (a smaller trial) runs.
         """
-        self._predict([stand_in])
-        return self._known[stand_in].allowance_bytes
+        self._predict([run])
+        return self._known[run].allowance_bytes
 
-    def jobs(self, stood_for: StoodFor) -> list[Job]:
+    def jobs(self, proxies: Proxies) -> list[Job]:
         """Return the full-size job, followed by all other jobs whose trials the model has seen.
 
         A point's task number is the index of its job in this list.
 
         Args:
-            stood_for: Full-size layouts, each with the proxy trial that ran in its place.
+            proxies: Full-size layouts, each with the proxy trial that ran in its place.
         """
-        for _, one in stood_for:
+        for _, one in proxies:
             self._numbers.setdefault(self._on_known_cluster(one.job), len(self._numbers))
         return list(self._numbers)
 
     def _related(
-        self, stood_for: StoodFor, points: Sequence[Points], factors: Sequence[str], transfer: Transfer
+        self, proxies: Proxies, points: Sequence[Points], factors: Sequence[str], transfer: Transfer
     ) -> Related:
-        jobs = self.jobs(stood_for)
+        jobs = self.jobs(proxies)
         key = (transfer, len(jobs))
         if key not in self._similarities:
             self._similarities[key] = TaskSimilarity.between(jobs, factors, transfer)
         placed = replace(
             Points.concatenate(points),
-            layouts=LayoutColumns.from_layouts(layout for layout, _ in stood_for),
-            tasks=np.array([self._numbers[self._on_known_cluster(one.job)] for _, one in stood_for]),
+            layouts=LayoutColumns.from_layouts(layout for layout, _ in proxies),
+            tasks=np.array([self._numbers[self._on_known_cluster(one.job)] for _, one in proxies]),
         )
         return Related(points=placed, similarity=self._similarities[key])
 
-    def _predict(self, stand_ins: Sequence[ProxyRun]) -> None:
+    def _predict(self, runs: Sequence[ProxyRun]) -> None:
         """Predict the layouts of the trials, and make points for the models of time and memory.
 
         Each layout is predicted once, and those of one job are predicted together.
         """
         unknown: dict[Job, list[ProxyRun]] = defaultdict(list)
-        for one in dict.fromkeys(stand_ins):
+        for one in dict.fromkeys(runs):
             if one not in self._known:
                 unknown[self._on_known_cluster(one.job)].append(one)
         for job, some in unknown.items():
@@ -220,7 +220,7 @@ class OtherJobs:
     ) -> None:
         self._layouts = layouts
         self._scale_down = scale_down
-        self._stand_ins = ProxyPoints(job)
+        self._proxy_points = ProxyPoints(job)
         self._of_row: dict[int, ProxyRun] = {}
         self._allowance_of_row: dict[int, float] = {}
         self._past = tuple(past)
@@ -240,8 +240,8 @@ class OtherJobs:
         Args:
             rows: Indices of layouts in the table that have a proxy trial.
         """
-        stood_for = [_itself(trial) for trial, _ in self._timed] + self._stood_for(rows)
-        return self._stand_ins.times(stood_for) if stood_for else None
+        proxies = [_itself(trial) for trial, _ in self._timed] + self._proxies(rows)
+        return self._proxy_points.times(proxies) if proxies else None
 
     def peaks(self, rows: Sequence[int], trials: Sequence[MemoryTrial]) -> RelatedPeaks | None:
         """Return the memory results of past trials, then of the proxy trials (smaller trials) of some layouts.
@@ -252,12 +252,12 @@ class OtherJobs:
             rows: Indices of layouts in the table that have a proxy trial.
             trials: Memory result of the proxy trial of each of these rows.
         """
-        stood_for = [*map(_itself, self._past), *self._stood_for(rows)]
-        memory = self._stand_ins.memory
+        proxies = [*map(_itself, self._past), *self._proxies(rows)]
+        memory = self._proxy_points.memory
         past = [
             memory(_itself(one)[1], fits=not one.ran_out_of_memory, peak_bytes=one.peak_bytes) for one in self._past
         ]
-        return self._stand_ins.peaks(stood_for, [*past, *trials]) if stood_for else None
+        return self._proxy_points.peaks(proxies, [*past, *trials]) if proxies else None
 
     def allowance_bytes(self, row: int) -> float:
         """Return the bytes of predicted peak memory that a measured peak does not include, for a row's proxy trial.
@@ -266,13 +266,13 @@ class OtherJobs:
             row: Row of the table that has a proxy trial (a smaller trial in its place).
         """
         if row not in self._allowance_of_row:  # the sampler reads all trials for each proposal
-            self._allowance_of_row[row] = self._stand_ins.allowance_bytes(self._stand_in(row))
+            self._allowance_of_row[row] = self._proxy_points.allowance_bytes(self._run(row))
         return self._allowance_of_row[row]
 
-    def _stood_for(self, rows: Sequence[int]) -> list[tuple[Layout, ProxyRun]]:
-        return [(self._layouts.row(row), self._stand_in(row)) for row in rows]
+    def _proxies(self, rows: Sequence[int]) -> list[tuple[Layout, ProxyRun]]:
+        return [(self._layouts.row(row), self._run(row)) for row in rows]
 
-    def _stand_in(self, row: int) -> ProxyRun:
+    def _run(self, row: int) -> ProxyRun:
         assert self._scale_down is not None, "a trial runs the layout itself"
         if row not in self._of_row:
             self._of_row[row] = self._scale_down(self._layouts.row(row))

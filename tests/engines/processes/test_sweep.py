@@ -112,8 +112,8 @@ def test_trials_on_two_nodes_stand_for_layouts_of_four_and_are_ranked_by_estimat
     assert sweep["best_mfu"] == ranking[0]["estimate"]["mfu"]
     assert len(ranking) == 3
     for trial in ranking:
-        ran = trial["scaled"]["num_ranks"]
+        ran = trial["proxy"]["num_ranks"]
         assert trial["measurement"] is None
-        assert trial["scaled"]["measurement"]["step_time_s"] > 0
+        assert trial["proxy"]["measurement"]["step_time_s"] > 0
         assert (trial["estimate"]["num_trial_ranks"], trial["estimate"]["num_ranks"]) == (ran, 4)
         assert {job["engine"] for job in trial["jobs"]} == {"pair"}

@@ -175,7 +175,7 @@ def test_the_record_of_a_trial_without_a_result_has_predicted_metrics_alone() ->
 
 def test_the_record_of_a_proxy_trial_says_that_its_figures_are_estimated() -> None:
     layout = Layout(tensor_parallel_degree=2, data_parallel_replicate_degree=4)
-    record = record_of_trial(trial(layout, scaled=proxy_trial(), estimate=estimate()), sweep_request())
+    record = record_of_trial(trial(layout, proxy=proxy_trial(), estimate=estimate()), sweep_request())
     assert record.tags["source"] == "estimated"
     assert record.tags["proxy_layout"] == str(proxy_trial().layout)
 

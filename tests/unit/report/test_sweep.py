@@ -98,7 +98,7 @@ def test_a_failure_says_its_cause_and_what_was_ended_on_purpose_is_none() -> Non
 
 
 def test_a_trial_on_fewer_ranks_counts_with_what_is_estimated_of_the_layout() -> None:
-    (point,) = trial_points([trial(scaled=proxy_trial(measurement=measurement()), estimate=estimate(mfu=0.1875))])
+    (point,) = trial_points([trial(proxy=proxy_trial(measurement=measurement()), estimate=estimate(mfu=0.1875))])
     assert point.mfu == 0.1875
     assert point.peak_bytes == estimate().full_size.peak_bytes
 

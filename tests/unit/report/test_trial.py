@@ -115,7 +115,7 @@ def test_a_failed_trial_shows_why_it_died_what_to_do_and_its_log() -> None:
 def test_a_proxy_trial_shows_its_estimate_and_its_own_measurement_apart() -> None:
     request = sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2))
     layout = cpu_layout(tensor_parallel_degree=2, data_parallel_replicate_degree=4)
-    one = trial(layout, scaled=proxy_trial(measurement=measurement(mfu=0.77)), estimate=estimate(mfu=0.1875))
+    one = trial(layout, proxy=proxy_trial(measurement=measurement(mfu=0.77)), estimate=estimate(mfu=0.1875))
     for shown in surfaces(trial_report(result(one, request))):
         for words in ("MFU, estimated", "18.8", "2 of 8", "Its step time, measured", "the proxy trial"):
             assert words in shown

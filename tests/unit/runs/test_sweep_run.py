@@ -95,15 +95,17 @@ def test_accelerator_hours_are_spent_by_trials_that_ended_and_that_run() -> None
 def test_each_trial_says_what_was_expected_to_be_gained_when_it_was_chosen() -> None:
     plan = plan_for(sweep_request(budget=Budget(num_trials=3, min_gain=0)))
     first = ordered(plan)
-    assert first.prospects is not None
-    assert first.prospects.expected_gain is None  # nothing to be more than
-    assert 0 < first.prospects.num_fitting <= first.prospects.num_candidates
+    assert first.expected_improvement is not None
+    assert first.expected_improvement.expected_gain is None  # nothing to be more than
+    assert 0 < first.expected_improvement.num_fitting <= first.expected_improvement.num_candidates
     plan.finished(trial(first, measurement=measured_as_predicted(first)))
     second = ordered(plan)
-    assert second.prospects is not None
-    assert second.prospects.expected_gain is not None
+    assert second.expected_improvement is not None
+    assert second.expected_improvement.expected_gain is not None
     plan.finished(trial(second, measurement=measured_as_predicted(second)))
-    assert plan.prospects.expected_gain != second.prospects.expected_gain  # one more trial was told of
+    assert (
+        plan.expected_improvement.expected_gain != second.expected_improvement.expected_gain
+    )  # one more trial was told of
 
 
 def test_a_sweep_ends_when_no_layout_is_left() -> None:
@@ -154,7 +156,7 @@ def test_a_space_of_one_layout_is_tried_once_and_waited_for_before_it_counts_as_
     finish = stopped(plan)
     assert (finish.state, finish.reason) == (RunState.COMPLETE, StopReason.SPACE_EXHAUSTED)
     assert finish.detail == "1 of 1 legal layouts were tried"
-    assert (plan.prospects.num_candidates, plan.prospects.expected_gain) == (1, 0.0)
+    assert (plan.expected_improvement.num_candidates, plan.expected_improvement.expected_gain) == (1, 0.0)
 
 
 def test_a_space_of_which_nothing_is_likely_to_fit_ends_at_once_and_says_how_much_is_missing() -> None:

@@ -123,7 +123,7 @@ def test_a_front_is_sought_until_every_layout_was_tried_or_patience_ends_it() ->
     finish = plan.decide(0.0)
     assert isinstance(finish, Finish)
     assert finish.reason is StopReason.SPACE_EXHAUSTED
-    assert len({trial.layout for trial in trials}) == plan.prospects.num_candidates
+    assert len({trial.layout for trial in trials}) == plan.expected_improvement.num_candidates
     request = front_request(budget=Budget(num_trials=1000, min_gain=0, patience=3))
     plan = plan_for(request)
     trials = run(plan, request, 1000)

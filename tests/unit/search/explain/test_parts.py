@@ -194,7 +194,7 @@ def test_a_trial_is_divided_by_its_profile_or_phases_or_by_the_prediction_of_wha
     assert untried.step.predicted_s == prediction().step_time.total_s
     request = sweep_request(job=tiny_job(8), trial_cluster=cpu_cluster(2))
     ran = proxy_trial(num_layers=2, measurement=measurement())
-    small = replace(of_replicas(None, data_parallel_replicate_degree=8), scaled=ran)
+    small = replace(of_replicas(None, data_parallel_replicate_degree=8), proxy=ran)
     found = trial_parts(small, request)
     assert found.is_small
     assert len(found.stages) == small.ran.pipeline_parallel_degree

@@ -218,7 +218,7 @@ def test_a_row_has_the_error_of_its_source_and_a_price_where_the_cluster_has_one
     (row,) = rows(trial(0, "tp2 mb1", step_time_s=2.0, step_time_interval_s=0.04))
     assert row.step_error == pytest.approx(0.02)
     ran = proxy_trial(measurement=measurement())
-    small = replace(trial(0, "tp2 mb1"), scaled=ran, measurement=None, estimate=estimate())
+    small = replace(trial(0, "tp2 mb1"), proxy=ran, measurement=None, estimate=estimate())
     (row,) = rows(small)
     assert (row.source, row.step_error, row.peak_bytes) == ("estimated", 0.125, 12e6)
     cluster = cpu_cluster(price_per_accelerator_hour=3.6)

@@ -302,9 +302,9 @@ def test_a_proxy_trial_has_its_own_job_its_peak_and_the_speed_of_its_cluster() -
     logs = [ProxyPoints(job).times([(LARGE_LAYOUT, elsewhere)]).points.log_predicted for job in (known, TARGET)]
     assert np.array_equal(logs[0], logs[1])
     memory = predict_one(SMALL_LAYOUT, SMALL).memory
-    stand_ins = ProxyPoints(TARGET)
-    assert stand_ins.allowance_bytes(STAND_IN) == pytest.approx(memory.allowance_bytes)
-    points = stand_ins.peaks([(LARGE_LAYOUT, STAND_IN)], [MemoryTrial(fits=True)]).points.points
+    proxies = ProxyPoints(TARGET)
+    assert proxies.allowance_bytes(STAND_IN) == pytest.approx(memory.allowance_bytes)
+    points = proxies.peaks([(LARGE_LAYOUT, STAND_IN)], [MemoryTrial(fits=True)]).points.points
     assert math.exp(points.log_predicted[0]) == pytest.approx(memory.total_bytes)
 
 

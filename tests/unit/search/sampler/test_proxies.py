@@ -22,7 +22,7 @@ from autotuner.core.rules.rule import Reason
 from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.space import SearchSpace
 from autotuner.core.stages import stage_sizes
-from autotuner.core.trial import PastTrial, ScaledTrial
+from autotuner.core.trial import PastTrial, ProxyTrial
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.search.sampler.observations import FULL_SIZE, OUT_OF_MEMORY, STEP_TIME_S, params_of
@@ -49,7 +49,7 @@ PIPELINE = Layout.parse("zero8 tp4 pp2 1f1b mb1")
 
 def measured(layout: Layout, num_nodes: int = 2) -> set[str]:
     trial = proxy_trial(big_job(), layout, h100_cluster(num_nodes))
-    assert isinstance(trial, ScaledTrial)
+    assert isinstance(trial, ProxyTrial)
     return set(trial.measured_parts)
 
 
@@ -75,9 +75,9 @@ FSDP = Layout.parse("fsdp16 tp4 mb2 reshard")
 SMALLER_PIPELINE = Layout.parse("dp4 tp4 pp4 v5 interleaved_1f1b mb1 sp")
 
 
-def trial_of(layout: Layout, job: Job | None = None, **asked: int) -> ScaledTrial:
+def trial_of(layout: Layout, job: Job | None = None, **asked: int) -> ProxyTrial:
     found = proxy_trial(job or big_job(), layout, TWO_NODES, most_layers_per_stage=asked.get("layers"))
-    assert isinstance(found, ScaledTrial)
+    assert isinstance(found, ProxyTrial)
     return found
 
 
@@ -127,7 +127,7 @@ def test_options_of_pipelines_and_shards_leave_with_their_last_rank() -> None:
     assert trial_of(wide).layout.shard_level is ShardLevel.PARAMETERS  # context ranks share on
     lone = replace(FSDP, tensor_parallel_degree=8, data_parallel_shard_degree=8)
     found = proxy_trial(big_job(), lone, h100_cluster(1))
-    assert isinstance(found, ScaledTrial)
+    assert isinstance(found, ProxyTrial)
     assert found.layout.shard_level is ShardLevel.NONE
     assert not found.layout.reshard_after_forward
 
@@ -135,7 +135,7 @@ def test_options_of_pipelines_and_shards_leave_with_their_last_rank() -> None:
 def test_a_trial_takes_part_of_a_node_or_whole_nodes_and_larger_groups_are_refused() -> None:
     three_nodes = replace(h100_cluster(3))
     trial = proxy_trial(big_job(), FSDP, three_nodes)
-    assert isinstance(trial, ScaledTrial)
+    assert isinstance(trial, ProxyTrial)
     cluster = trial.job(big_job(), three_nodes).cluster
     assert (cluster.num_nodes, cluster.accelerators_per_node) == (2, 8)
     layout = Layout.parse("fsdp8 tp8 ep64 mb1")
@@ -177,7 +177,7 @@ def test_a_rank_may_hold_fewer_layers_or_the_whole_model_its_pipeline() -> None:
     assert trial.num_layers == 20
     assert not trial.measured_parts
     found = proxy_trial(big_job(), SMALLER_PIPELINE, TWO_NODES, whole_model=True)
-    assert isinstance(found, ScaledTrial)
+    assert isinstance(found, ProxyTrial)
     assert found.layout == replace(SMALLER_PIPELINE, data_parallel_replicate_degree=1)
     assert found.num_layers == 80
 
@@ -288,8 +288,8 @@ def sampler(*, limit_bytes: float = 1e13) -> LayoutSampler:
 
 def small_s(row: int, slower_tensor: float = 1.0) -> float:
     """What the proxy trial of a row takes where tensor communication takes longer than predicted."""
-    stand_in = scale_down(LAYOUTS.row(row))
-    step_time = predict_one(stand_in.layout, stand_in.job).step_time
+    run = scale_down(LAYOUTS.row(row))
+    step_time = predict_one(run.layout, run.job).step_time
     return step_time.total_s + (slower_tensor - 1) * step_time.tensor_communication_s
 
 

@@ -27,7 +27,7 @@ from autotuner.core.rules.trial_job import TRIAL_RULES
 from autotuner.core.workload import Workload
 from autotuner.costmodel.predict import predict, predict_one
 from autotuner.costmodel.resource_cost import predicted_resource_costs
-from autotuner.search.sampler.full_size import FullSize, ProxyTrial
+from autotuner.search.sampler.full_size import FullSize, ProxyResult
 from autotuner.search.sampler.gaussian_model import Estimate
 from autotuner.search.sampler.observations import (
     OUT_OF_MEMORY,
@@ -70,13 +70,13 @@ LARGE_LAYOUT, SMALL_LAYOUT = layout(replicas=8, pipeline=8), layout(replicas=2, 
 STAND_IN = ProxyRun(job=SMALL, layout=SMALL_LAYOUT)
 
 
-def full_size(layout: Layout, job: Job, trials: Sequence[ProxyTrial]) -> FullSizeEstimate:
+def full_size(layout: Layout, job: Job, trials: Sequence[ProxyResult]) -> FullSizeEstimate:
     return FullSize(job).estimates([layout], trials)[0]
 
 
-def proxy_trial(slower: float, *, fits: bool | None = True) -> ProxyTrial:
+def proxy_trial(slower: float, *, fits: bool | None = True) -> ProxyResult:
     step_time_s = slower * predict_one(SMALL_LAYOUT, SMALL).step_time.total_s
-    return ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, step_time_s=step_time_s, fits=fits)
+    return ProxyResult(layout=LARGE_LAYOUT, run=STAND_IN, step_time_s=step_time_s, fits=fits)
 
 
 def test_without_proxy_trials_estimates_are_predictions_and_those_of_many_are_those_of_each() -> None:
@@ -98,7 +98,7 @@ def test_a_proxy_trial_narrows_the_full_size_and_one_of_the_very_layout_is_an_ob
     assert after.relative_error < before.relative_error
     measured_s = 1.3 * predict_one(LARGE_LAYOUT, TARGET).step_time.total_s
     itself = ProxyRun(job=TARGET, layout=LARGE_LAYOUT)
-    trial = ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=itself, step_time_s=measured_s)
+    trial = ProxyResult(layout=LARGE_LAYOUT, run=itself, step_time_s=measured_s)
     estimate = full_size(LARGE_LAYOUT, TARGET, [trial])
     assert estimate.step_time_s == pytest.approx(measured_s, rel=0.01)  # it is known to 1 %, and pulled by the model
     assert estimate.relative_error < 0.015
@@ -118,14 +118,14 @@ def test_parts_of_the_step_are_measured_by_a_proxy_trial_of_this_layout_alone() 
 
 
 def test_a_proxy_trial_moves_the_memory_of_the_full_size() -> None:
-    trial = ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, fits=False)
+    trial = ProxyResult(layout=LARGE_LAYOUT, run=STAND_IN, fits=False)
     before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [trial])
     assert after.peak_bytes > before.peak_bytes
     assert after.fit_probability < before.fit_probability
     assert math.isclose(after.step_time_s, before.step_time_s)
     small = predict_one(SMALL_LAYOUT, SMALL).memory
     peak_bytes = 0.8 * (small.total_bytes - small.allowance_bytes)
-    trial = ProxyTrial(stands_for=LARGE_LAYOUT, stand_in=STAND_IN, fits=True, peak_bytes=peak_bytes)
+    trial = ProxyResult(layout=LARGE_LAYOUT, run=STAND_IN, fits=True, peak_bytes=peak_bytes)
     before, after = full_size(LARGE_LAYOUT, TARGET, []), full_size(LARGE_LAYOUT, TARGET, [trial])
     assert 0.8 * before.peak_bytes < after.peak_bytes < before.peak_bytes
 

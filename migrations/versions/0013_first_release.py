@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
+revision = "0013"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -140,7 +140,7 @@ def upgrade() -> None:  # all tables at once
         sa.Column("accelerator", sa.String(), nullable=False),
         sa.Column("stack", sa.String(), nullable=False),
         sa.Column("job_key", sa.String(), nullable=False),
-        sa.Column("prospects", sa.Text(), nullable=True),
+        sa.Column("expected_improvement", sa.Text(), nullable=True),
         sa.Column("thinned_at", sa.Double(), nullable=True),
         sa.ForeignKeyConstraint(["id"], ["runs.id"], name="fk_sweeps_id_runs"),
         sa.PrimaryKeyConstraint("id", name="pk_sweeps"),
@@ -238,7 +238,7 @@ def upgrade() -> None:  # all tables at once
         sa.Column("jobs", sa.Text(), nullable=False),
         sa.Column("busy_s", sa.Double(), nullable=True),
         sa.Column("num_busy", sa.Integer(), nullable=False),
-        sa.Column("scaled", sa.Text(), nullable=True),
+        sa.Column("proxy", sa.Text(), nullable=True),
         sa.Column("repeats", sa.Integer(), nullable=True),
         sa.Column("expected_gain", sa.Double(), nullable=True),
         sa.Column("failure", sa.Text(), nullable=True),
