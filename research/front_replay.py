@@ -68,8 +68,8 @@ class FrontReplay:
         At least two of its layouts must not have run out of memory.
         """
         resource_costs = predicted_resource_costs(replay.layouts, replay.job, replay.predictions)
-        worths = FrontFactors.of(metrics, replay.job, resource_costs, len(replay))
-        values = worths.values(np.arange(len(replay)), np.log(replay.step_time_s))
+        factors = FrontFactors.of(metrics, replay.job, resource_costs, len(replay))
+        values = factors.values(np.arange(len(replay)), np.log(replay.step_time_s))
         values[np.isnan(replay.step_time_s)] = np.nan
         ran = values[~np.isnan(replay.step_time_s)]
         whole = Frontier.of(ran, reference_below(ran))

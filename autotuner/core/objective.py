@@ -363,7 +363,7 @@ class Objective:
         """True if some metric needs more than the speed of layouts, such as their power or price."""
         return any(metric.reads_resource_cost for metric in self.metrics)
 
-    def worth_per_step(self, job: Job, resource_cost: ResourceCost | None = None) -> float:
+    def value_per_step(self, job: Job, resource_cost: ResourceCost | None = None) -> float:
         """Return the number that, divided by a layout's step time, gives the layout's value of the objective.
 
         If the resource cost has columns, the result is a column.
@@ -373,8 +373,8 @@ class Objective:
             resource_cost: Cost of the layout other than time; None if no metric needs it.
         """
         if not self.profile:
-            return _worth(self.metric, job, resource_cost)
-        return _product((_worth(one, job, resource_cost), share) for one, share in self._shares())
+            return _value_per_step(self.metric, job, resource_cost)
+        return _product((_value_per_step(one, job, resource_cost), share) for one, share in self._shares())
 
     def counted(self, reached: Measurement | TrialEstimate) -> Figures:
         """Return the results of a trial that the objective counts: of steps under a fault trace, or of nominal steps.
@@ -467,7 +467,7 @@ def _product(powers: Iterable[tuple[float, float]]) -> float:
     return product
 
 
-def _worth(metric: Metric, job: Job, resource_cost: ResourceCost | None) -> float:
+def _value_per_step(metric: Metric, job: Job, resource_cost: ResourceCost | None) -> float:
     """Return the amount of a metric that one step earns, such as tokens.
 
     A metric that is not a rate returns its value.

@@ -502,7 +502,7 @@ class RankedTime:
     """Relative difference between equal runs; None if the trial ran once."""
     repeated_s: tuple[float, ...] = ()
     """Step times of the trials that ran the same layout again."""
-    worth_per_step: float = 1.0
+    value_per_step: float = 1.0
     """Number from which the ranking value is computed: this number divided by the step time. It is the same for all
     trials if only speed counts."""
 

@@ -336,7 +336,7 @@ def resource_cost_of(
     return found.row(0, is_measured=power_w is not None)
 
 
-def worth_per_step(objective: Objective, job: Job, resource_costs: ResourceCostColumns | None, num_rows: int) -> Floats:
+def value_per_step(objective: Objective, job: Job, resource_costs: ResourceCostColumns | None, num_rows: int) -> Floats:
     """Return each layout's objective value times its step time. Divide it by the step time to get the objective value.
 
     Layouts are ranked by their objective value. The returned number does not depend on the step time.
@@ -347,8 +347,8 @@ def worth_per_step(objective: Objective, job: Job, resource_costs: ResourceCostC
         resource_costs: Resource cost of every row; None if the objective does not read it.
         num_rows: Number of layouts.
     """
-    worth = objective.worth_per_step(job, cast("ResourceCost", resource_costs))  # its formulas hold for columns
-    return np.array(np.broadcast_to(worth, (num_rows,)), dtype=np.float64)
+    value = objective.value_per_step(job, cast("ResourceCost", resource_costs))  # its formulas hold for columns
+    return np.array(np.broadcast_to(value, (num_rows,)), dtype=np.float64)
 
 
 def _busy_share(step_time: StepTime[Floats]) -> Floats:

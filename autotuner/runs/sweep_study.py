@@ -170,10 +170,10 @@ class LosingPruner(BasePruner):
 
 
 class ValueFactors:
-    """Computes the part of an objective's value that does not depend on the step time, the worth of a step.
+    """Computes the part of an objective's value that does not depend on the step time: its value per step.
 
-    The value of a layout is the worth of its step divided by its step time. For tokens per second, for example, the
-    worth is the number of tokens of a step.
+    The value of a layout is its value per step divided by its step time. For tokens per second, for example, the value per step
+    is the number of tokens of a step.
     """
 
     def __init__(self, request: SweepRequest) -> None:
@@ -183,18 +183,18 @@ class ValueFactors:
         self._modelled: dict[Layout, ResourceCost] = {}
 
     def reached(self, reached: Measurement | TrialEstimate) -> float:
-        """Return the worth of a step of a measured layout: the objective's value times the step time.
+        """Return the value per step of a measured layout: the objective's value times the step time.
 
         It is computed from the resources in the measurement.
         """
-        return self._objective.worth_per_step(self._job, reached.resource_cost)
+        return self._objective.value_per_step(self._job, reached.resource_cost)
 
     def predicted(self, layout: Layout) -> float:
-        """Return the worth of a step of an unmeasured layout: the objective's value times the step time.
+        """Return the value per step of an unmeasured layout: the objective's value times the step time.
 
         It is computed from the resources that the layout is predicted to use.
         """
-        return self._objective.worth_per_step(self._job, self.modelled(layout))
+        return self._objective.value_per_step(self._job, self.modelled(layout))
 
     def front(self, resource_cost: ResourceCost | None, step_time_s: float) -> tuple[float, ...]:
         """Return a layout's value in each metric of the Pareto front, computed from its resource cost and step time.
@@ -217,7 +217,7 @@ class ValueFactors:
 
     def _value(self, metric: Metric, resource_cost: ResourceCost | None, step_time_s: float) -> float:
         if metric.is_rate:
-            return Objective(metric=metric).worth_per_step(self._job, resource_cost) / step_time_s
+            return Objective(metric=metric).value_per_step(self._job, resource_cost) / step_time_s
         assert resource_cost is not None  # requests for clusters without this value were refused
         return metric.share(resource_cost)
 
@@ -241,7 +241,7 @@ class SweepStudy:
     ) -> None:
         self._request = request
         self._small = candidates.small
-        self._worths = ValueFactors(request)
+        self._factors = ValueFactors(request)
         self._sampler = candidates.sampler(request, past)
         self._asked: dict[int, optuna.Trial] = {}  # trials that were ordered and have not ended, by number
         self._ordered: dict[int, Layout] = {}  # their layouts, since Optuna copies its parameters at each access
@@ -410,8 +410,8 @@ class SweepStudy:
             return None
         step_time_s = self._request.objective.counted(trial.reached).step_time_s
         if self._request.objective.front:
-            return self._worths.front(trial.reached.resource_cost, step_time_s)
-        return [self._worths.reached(trial.reached) / step_time_s]
+            return self._factors.front(trial.reached.resource_cost, step_time_s)
+        return [self._factors.reached(trial.reached) / step_time_s]
 
     def healthy_value(self, trial: Trial) -> float | None:
         """Return the objective's value for a trial's steps on links without faults; None if the trial cannot be ranked.
@@ -420,7 +420,7 @@ class SweepStudy:
         """
         if trial.reached is None or not trial.is_valid:
             return None
-        return self._worths.reached(trial.reached) / trial.reached.step_time_s
+        return self._factors.reached(trial.reached) / trial.reached.step_time_s
 
     def value_of(self, layout: Layout, step: StepReport) -> float:
         """Return the objective's value for one step of a running trial, such as its MFU or tokens per second.
@@ -428,14 +428,14 @@ class SweepStudy:
         If the trial is a proxy trial (on fewer ranks than the job), the value is scaled to full size with the help of
         the cost model.
         """
-        return self._worths.predicted(layout) / self._full_size_s(layout, step)
+        return self._factors.predicted(layout) / self._full_size_s(layout, step)
 
     def values_of(self, layout: Layout, step: StepReport) -> tuple[float, ...]:
         """Return the value of one step of a running trial in each metric of the sweep's Pareto front.
 
         If the trial is a proxy trial, the values are scaled to full size as in ``value_of``.
         """
-        return self._worths.front(self._worths.modelled(layout), self._full_size_s(layout, step))
+        return self._factors.front(self._factors.modelled(layout), self._full_size_s(layout, step))
 
     def _full_size_s(self, layout: Layout, step: StepReport) -> float:
         return (self._small.growth(layout) if self._small else 1.0) * step.step_time_s
@@ -455,7 +455,7 @@ class SweepStudy:
         """Return the value, or one for each metric of the front, that steps of a running trial are compared with."""
         if not self._request.objective.front or trial.reached is None or not trial.is_valid:
             return self.healthy_value(trial)
-        return self._worths.front(trial.reached.resource_cost, trial.reached.step_time_s)
+        return self._factors.front(trial.reached.resource_cost, trial.reached.step_time_s)
 
     def _slowdown(self, trial: Trial) -> float:
         """Return the predicted ratio between the step time that counts and the step time without faults."""

@@ -20,7 +20,7 @@ from autotuner.core.rules.rule import Rule
 from autotuner.core.space import SearchSpace
 from autotuner.core.value import derived
 from autotuner.costmodel.predict import predict_peaks
-from autotuner.costmodel.resource_cost import predicted_resource_costs, worth_per_step
+from autotuner.costmodel.resource_cost import predicted_resource_costs, value_per_step
 from autotuner.costmodel.scenarios import predict_under, totals_under
 from autotuner.costmodel.shared.table import row
 from autotuner.costmodel.uncertainty import fit_probability
@@ -51,8 +51,8 @@ class ComparedBy:
         predicted = predict_under(x, job, self.trace)
         resource_costs = predicted_resource_costs(x, job, predicted)
         healthy_s, robust_s = predicted.step_time.total_s, predicted.robust_step_s
-        worth = worth_per_step(self.objective, job, resource_costs, len(x))
-        return worth / (healthy_s if robust_s is None else robust_s)
+        values = value_per_step(self.objective, job, resource_costs, len(x))
+        return values / (healthy_s if robust_s is None else robust_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -279,8 +279,8 @@ class TrialStore(Part):
             for number, step_time_s in connection.execute(repeated_times(sweep_id)):
                 assert number is not None, "the query asks for those that repeat one"
                 repeated.setdefault(id_of(sweep_id, number), []).append(step_time_s)
-            with_worths = objective_of(connection, sweep_id).reads_resource_cost
-            rows = connection.execute(ranked_times(sweep_id, with_worths=with_worths)).all()
+            with_values = objective_of(connection, sweep_id).reads_resource_cost
+            rows = connection.execute(ranked_times(sweep_id, with_values=with_values)).all()
             return [RankedTime(**row._mapping, repeated_s=tuple(repeated.get(row.trial_id, ()))) for row in rows]
 
     def trials_version(self, sweep_id: str) -> TrialsVersion:
@@ -375,14 +375,14 @@ def ranked_ids(sweep_id: str | None, where: TrialFilter) -> AnySelect:
     return _best_first(query, sweep_id)
 
 
-def ranked_times(sweep_id: str, *, with_worths: bool) -> AnySelect:
+def ranked_times(sweep_id: str, *, with_values: bool) -> AnySelect:
     """Return the query for ``RankedTime`` rows of a sweep's ranked trials without repeats, best first.
 
-    With ``with_worths``, each row also has the product of the objective's value and the step time.
+    With ``with_values``, each row also has the product of the objective's value and the step time.
     """
     names = (field.name for field in fields(RankedTime) if field.name in measurements.c)
-    worth = (measurements.c.value * measurements.c.step_time_s).label("worth_per_step")
-    columns = [*(measurements.c[name] for name in names), *([worth] if with_worths else [])]
+    product = (measurements.c.value * measurements.c.step_time_s).label("value_per_step")
+    columns = [*(measurements.c[name] for name in names), *([product] if with_values else [])]
     return _best_first(select(*columns), sweep_id)
 
 

@@ -115,7 +115,7 @@ def test_sqlite_looks_for_trials_of_each_accelerator_by_indexes(sqlite: Engine) 
 
 
 def test_sqlite_compares_ranked_times_by_the_index_without_a_sort(sqlite: Engine) -> None:
-    steps = plan(sqlite, trials.ranked_times("sw-x", with_worths=True))
+    steps = plan(sqlite, trials.ranked_times("sw-x", with_values=True))
     assert "SEARCH measurements USING INDEX ix_measurements_sweep_ranking (sweep_id=? AND is_ranked=?)" in steps
     assert "TEMP B-TREE" not in steps
 

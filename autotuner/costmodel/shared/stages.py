@@ -77,8 +77,8 @@ def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
 def _balanced(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
     num_layers = job.model.num_layers
     layer_parameters = job.model.num_active_layer_matrix_parameters / num_layers
-    worth = num_layers + job.model.embedding_parameters / layer_parameters
-    return np.minimum(np.ceil(worth * stage / x.num_stages).astype(np.int64), num_layers)
+    num_with_embeddings = num_layers + job.model.embedding_parameters / layer_parameters
+    return np.minimum(np.ceil(num_with_embeddings * stage / x.num_stages).astype(np.int64), num_layers)
 
 
 def held_layers(x: LayoutColumns, job: Job, rank: Integers) -> Counts:

@@ -108,7 +108,7 @@ def ranked_times(objective: Objective, trials: Iterable[Trial]) -> Sequence[Rank
             step_time_interval_s=counted.step_time_error_s,
             noise_floor=trial.ran_measurement.noise_floor if trial.ran_measurement else None,
             repeated_s=tuple(repeated.get(trial.number, ())),
-            worth_per_step=objective.value(trial.reached) * counted.step_time_s
+            value_per_step=objective.value(trial.reached) * counted.step_time_s
             if objective.reads_resource_cost
             else 1.0,
         )
@@ -168,7 +168,7 @@ def standings(times: Sequence[RankedTime]) -> Mapping[str, Standing]:
         return {}
     log_s = np.array([_logs(time).mean() for time in times])
     deviations = _deviations(times)
-    log_cost = log_s - np.log([time.worth_per_step for time in times])  # the error of the inverse of the value
+    log_cost = log_s - np.log([time.value_per_step for time in times])  # the error of the inverse of the value
     chances = _chances_to_be_least(log_cost, deviations)
     apart = np.abs(log_cost - log_cost[0]) / np.hypot(deviations, deviations[0])
     return {

@@ -154,7 +154,7 @@ def untried_rows(
             modelled=one.resource_cost,
             value=None
             if objective.reads_resource_cost and one.resource_cost is None
-            else objective.worth_per_step(request.job, one.resource_cost) / objective.predicted_step_s(one.prediction),
+            else objective.value_per_step(request.job, one.resource_cost) / objective.predicted_step_s(one.prediction),
         )
         for one in predicted
         if one.layout not in tried

@@ -65,7 +65,7 @@ class EvidenceReader:
 
     Args:
         layouts: The table of layouts.
-        worth_per_step: For each row, the product of the objective value and the step time. With it, either of the two
+        value_per_step: For each row, the product of the objective value and the step time. With it, either of the two
             can be computed from the other.
         allowance_bytes: Part of each row's predicted peak that a measured peak does not include.
         small_allowance_bytes: Function that returns this part for the proxy trial of a row (a smaller trial in its
@@ -77,13 +77,13 @@ class EvidenceReader:
         self,
         layouts: LayoutColumns,
         *,
-        worth_per_step: Floats,
+        value_per_step: Floats,
         allowance_bytes: Floats,
         small_allowance_bytes: Callable[[int], float] | None = None,
         same_trial: Integers | None = None,
     ) -> None:
         self._layouts = layouts
-        self._worth_per_step = worth_per_step
+        self._value_per_step = value_per_step
         self._allowance_bytes = allowance_bytes
         self._small_allowance_bytes = small_allowance_bytes
         self._same_trial = same_trial
@@ -119,7 +119,7 @@ class EvidenceReader:
                 memory = _memory(trial, self._small_allowance_bytes(row))
                 small.add(trial, row, _positive(trial, STEP_TIME_S) if measured else None, memory)
         found = full.fields()
-        values = (self._worth_per_step[row] / found["step_time_s"][row] for row in full.completed)
+        values = (self._value_per_step[row] / found["step_time_s"][row] for row in full.completed)
         best_value = max(values, default=None)
         return Evidence(tried=frozenset(tried), best_value=best_value, small=SmallEvidence(**small.fields()), **found)
 
@@ -139,7 +139,7 @@ class EvidenceReader:
         if STEP_TIME_S in trial.user_attrs:
             return _positive(trial, STEP_TIME_S)
         value = _objective_value(trial)
-        return None if value is None else float(self._worth_per_step[row] / value)
+        return None if value is None else float(self._value_per_step[row] / value)
 
 
 @dataclass(kw_only=True)

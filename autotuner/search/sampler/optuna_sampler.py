@@ -25,7 +25,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.objective import Objective
 from autotuner.core.trial import PastTrial
 from autotuner.costmodel.predict import PredictionColumns
-from autotuner.costmodel.resource_cost import predicted_resource_costs, worth_per_step
+from autotuner.costmodel.resource_cost import predicted_resource_costs, value_per_step
 from autotuner.costmodel.uncertainty import time_error
 from autotuner.search.sampler.observations import Evidence, EvidenceReader, params_of
 from autotuner.search.sampler.priors import memory_prior, time_prior
@@ -112,11 +112,11 @@ class LayoutSampler(BaseSampler):
         self._cost_exponent = cost_exponent
         objective = objective or Objective()
         resource_costs = predicted_resource_costs(layouts, job, predictions) if objective.reads_resource_cost else None
-        worth = worth_per_step(objective, job, resource_costs, len(layouts))
+        values = value_per_step(objective, job, resource_costs, len(layouts))
         others = OtherJobs(job, layouts, scale_down, past)
         self._reader = EvidenceReader(
             layouts,
-            worth_per_step=worth,
+            value_per_step=values,
             allowance_bytes=predictions.memory.allowance_bytes,
             small_allowance_bytes=None if scale_down is None else others.allowance_bytes,
             same_trial=same_trial,
@@ -125,7 +125,7 @@ class LayoutSampler(BaseSampler):
             times=time_prior(layouts, predictions, time_error(job), under_faults=objective.under_faults),
             peaks=memory_prior(layouts, predictions.memory),
             limit_bytes=float(job.cluster.accelerator.memory_bytes if limit_bytes is None else limit_bytes),
-            worth_per_step=worth,
+            value_per_step=values,
             front=FrontFactors.of(objective.front, job, resource_costs, len(layouts)) if objective.front else None,
             others=others,
         )

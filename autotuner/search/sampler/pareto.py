@@ -276,7 +276,7 @@ _LEAST_DEVIATION = 1e-9
 class Outcomes:
     """The uncertain results of layouts in the metrics of a Pareto front. They depend on the uncertain step time."""
 
-    log_worth: Floats
+    log_value_per_step: Floats
     """Logarithms of shape (rows, metrics). For a rate, of the value times the step time; for any other metric, of the
     value itself."""
     is_rate: Booleans
@@ -291,7 +291,9 @@ class Outcomes:
 
     def take(self, rows: Integers) -> Outcomes:
         """Return the uncertain results of the layouts in these rows."""
-        return replace(self, log_worth=self.log_worth[rows], mean=self.mean[rows], deviation=self.deviation[rows])
+        return replace(
+            self, log_value_per_step=self.log_value_per_step[rows], mean=self.mean[rows], deviation=self.deviation[rows]
+        )
 
     @property
     def expected(self) -> Floats:
@@ -304,7 +306,7 @@ class Outcomes:
         Args:
             log_step_s: Log step times in seconds: shape (layouts, n).
         """
-        values: Floats = self.log_worth[:, None, :] - np.where(self.is_rate, log_step_s[..., None], 0.0)
+        values: Floats = self.log_value_per_step[:, None, :] - np.where(self.is_rate, log_step_s[..., None], 0.0)
         return values
 
 
@@ -316,7 +318,7 @@ def steps_to_enter(outcomes: Outcomes, frontier: Frontier) -> Floats:
     metrics that do not depend on the step time. The layout must be better than each of these points in at least one
     rate (a metric that depends on the step time).
     """
-    rates, shares = outcomes.log_worth[:, outcomes.is_rate], outcomes.log_worth[:, ~outcomes.is_rate]
+    rates, shares = outcomes.log_value_per_step[:, outcomes.is_rate], outcomes.log_value_per_step[:, ~outcomes.is_rate]
     limits = (rates - frontier.reference[outcomes.is_rate]).min(axis=1)
     for point in frontier.points:
         is_beside = (shares <= point[~outcomes.is_rate]).all(axis=1)

@@ -14,7 +14,7 @@ from autotuner.core.columns import Booleans, Floats, Integers
 from autotuner.core.job import Job
 from autotuner.core.measurement import ResourceCost
 from autotuner.core.objective import WORTHWHILE_GAIN, Metric, Objective
-from autotuner.costmodel.resource_cost import ResourceCostColumns, worth_per_step
+from autotuner.costmodel.resource_cost import ResourceCostColumns, value_per_step
 from autotuner.costmodel.uncertainty import Z80
 from autotuner.search.sampler.gaussian_model import Estimate, Posterior, Prior, Related
 from autotuner.search.sampler.normal import log_expected_gain, log_probability
@@ -39,7 +39,7 @@ class FrontFactors:
     times the step time (tokens per step). For any other metric, it is the value itself.
     """
 
-    log_worth: Floats
+    log_value_per_step: Floats
     """Logarithms of shape (rows, metrics). For a rate, of the value times the step time; for any other metric, of the
     value itself."""
     is_rate: Booleans
@@ -55,8 +55,11 @@ class FrontFactors:
             resource_costs: Modelled resource cost of every layout; None: no metric needs it.
             num_rows: Number of layouts in the table.
         """
-        worths = [_worth(metric, job, resource_costs, num_rows) for metric in metrics]
-        return cls(log_worth=np.log(np.stack(worths, axis=1)), is_rate=np.array([one.is_rate for one in metrics]))
+        values_per_step = [_value_per_step(metric, job, resource_costs, num_rows) for metric in metrics]
+        return cls(
+            log_value_per_step=np.log(np.stack(values_per_step, axis=1)),
+            is_rate=np.array([one.is_rate for one in metrics]),
+        )
 
     def outcomes(self, rows: Integers | slice, times: Estimate, inflation: float) -> Outcomes:
         """Return the uncertain results of some layouts in all metrics, from the distributions of their step times.
@@ -67,7 +70,9 @@ class FrontFactors:
             inflation: Factor for the standard deviations of ``times``.
         """
         deviation = inflation * np.sqrt(times.variance)
-        return Outcomes(log_worth=self.log_worth[rows], is_rate=self.is_rate, mean=times.mean, deviation=deviation)
+        return Outcomes(
+            log_value_per_step=self.log_value_per_step[rows], is_rate=self.is_rate, mean=times.mean, deviation=deviation
+        )
 
     def frontier(self, log_step_s: Mapping[int, float], others: Integers, expected_log_s: Floats) -> Frontier:
         """Return the Pareto front of the layouts with a known step time, with a reference point for its hypervolume.
@@ -84,7 +89,7 @@ class FrontFactors:
         known = self.values(np.array([*log_step_s], dtype=np.int64), np.array([*log_step_s.values()]))
         expected = self.values(others, expected_log_s[others])
         below_front = reference_below(np.concatenate([known, expected]))
-        below_all = self.log_worth.min(axis=0) - LEAST_MARGIN
+        below_all = self.log_value_per_step.min(axis=0) - LEAST_MARGIN
         return Frontier.of(known, np.where(self.is_rate, below_front, below_all))
 
     def values(self, rows: Integers, log_step_s: Floats) -> Floats:
@@ -94,7 +99,7 @@ class FrontFactors:
             rows: Indices of the layouts in the table.
             log_step_s: Log step time in seconds of each of these layouts.
         """
-        values: Floats = self.log_worth[rows] - np.where(self.is_rate, log_step_s[:, None], 0.0)
+        values: Floats = self.log_value_per_step[rows] - np.where(self.is_rate, log_step_s[:, None], 0.0)
         return values
 
 
@@ -111,9 +116,9 @@ def log_expected_entry(outcomes: Outcomes, frontier: Frontier) -> Floats:
     return gain
 
 
-def _worth(metric: Metric, job: Job, resource_costs: ResourceCostColumns | None, num_rows: int) -> Floats:
+def _value_per_step(metric: Metric, job: Job, resource_costs: ResourceCostColumns | None, num_rows: int) -> Floats:
     if metric.is_rate:
-        return worth_per_step(Objective(metric=metric), job, resource_costs, num_rows)
+        return value_per_step(Objective(metric=metric), job, resource_costs, num_rows)
     return np.array(metric.share(cast("ResourceCost", resource_costs)))  # its formulas hold for columns
 
 
@@ -161,7 +166,7 @@ class Beliefs:
     """Model of the log peak memory in bytes."""
     limit_bytes: float
     """Bytes that a rank may allocate."""
-    worth_per_step: Floats
+    value_per_step: Floats
     """Value of the objective times the step time, for each row."""
     front: FrontFactors | None = None
     """Parts of the values that do not depend on the step time, by metric, if the search is for a Pareto front; None:
@@ -282,29 +287,29 @@ def propose(
         among: Indices of the only layouts to choose from; None: all.
     """
     outlook = _Outlook.of(beliefs, evidence)
-    untried = _untried(len(beliefs.worth_per_step), evidence.tried)
+    untried = _untried(len(beliefs.value_per_step), evidence.tried)
     rows = _most_promising(outlook, untried if among is None else np.intersect1d(untried, among))
     times, log_fits = outlook.times.at(rows), outlook.log_fits(outlook.peaks.at(rows))
-    log_worth = outlook.log_worth(times, log_fits, rows)
-    if not (log_worth > -np.inf).any():
+    log_acquisition = outlook.log_acquisition(times, log_fits, rows)
+    if not (log_acquisition > -np.inf).any():
         return None
-    log_worth = np.where(outlook.is_justified(log_worth, log_fits), log_worth, -np.inf)
-    score = log_worth - cost_exponent * times.mean
+    log_acquisition = np.where(outlook.is_justified(log_acquisition, log_fits), log_acquisition, -np.inf)
+    score = log_acquisition - cost_exponent * times.mean
     if outlook.is_first:
         score = np.where(_is_safest(score, log_fits), score, -np.inf)
     chosen = tie_breaker.choice(np.flatnonzero(score >= score.max() - 1e-9))  # equal except for rounding
     return Proposal(
         row=int(rows[chosen]),
-        expected_gain=math.inf if outlook.is_first else outlook.gain(float(log_worth.max())),
+        expected_gain=math.inf if outlook.is_first else outlook.gain(float(log_acquisition.max())),
         fit_probability=math.exp(log_fits[chosen]),
-        long_shot=_long_shot(outlook, log_worth, log_fits, int(chosen)),
+        long_shot=_long_shot(outlook, log_acquisition, log_fits, int(chosen)),
     )
 
 
 def memory_belief(beliefs: Beliefs, evidence: Evidence) -> MemoryBelief:
     """Return the ratio of expected to predicted peak memory of the untried layouts, as learnt from trials so far."""
     peaks = beliefs.after_peaks(evidence).at_all_rows()
-    untried = _untried(len(beliefs.worth_per_step), evidence.tried)
+    untried = _untried(len(beliefs.value_per_step), evidence.tried)
     log_factor = float((peaks.mean - beliefs.peaks.log_predicted)[untried].mean()) if untried.size else 0.0
     deviation = float(np.sqrt(peaks.variance[untried].mean())) if untried.size else 0.0
     return MemoryBelief(
@@ -350,7 +355,7 @@ class _Outlook:
         known = [] if evidence.best_value is None else [evidence.best_value]
         is_first = not known and not ended.size
         estimated_log_s = times.at(estimated).mean
-        known += (beliefs.worth_per_step[estimated] / np.exp(estimated_log_s)).tolist()
+        known += (beliefs.value_per_step[estimated] / np.exp(estimated_log_s)).tolist()
         measured_log_s = {row: math.log(evidence.step_time_s[row]) for row in evidence.completed}
         then = times
         if full or small:
@@ -370,31 +375,31 @@ class _Outlook:
         """Return the log probability that each peak is within the memory limit."""
         return log_probability(math.log(self.beliefs.limit_bytes) - peaks.mean, np.sqrt(peaks.variance))
 
-    def log_worth(self, times: Estimate, log_fits: Floats, rows: Integers | slice) -> Floats:
+    def log_acquisition(self, times: Estimate, log_fits: Floats, rows: Integers | slice) -> Floats:
         """Return the log of the expected rise above the best log value; without a best, the log value with a penalty.
 
         The penalty is for rows that may not fit. In a search for a Pareto front, the result is the log of the expected
         rise of the hypervolume; for all rows at once, it is an approximation with a similar order.
         """
-        log_value = np.log(self.beliefs.worth_per_step[rows]) - times.mean
+        log_value = np.log(self.beliefs.value_per_step[rows]) - times.mean
         if self.best_value is None:
-            worth = log_value + _CAUTION * np.minimum(log_fits - math.log(0.5), 0.0)
+            expected = log_value + _CAUTION * np.minimum(log_fits - math.log(0.5), 0.0)
         elif self.beliefs.front is not None:
             outcomes = self.beliefs.front.outcomes(rows, times, self.scale_inflation)
             log_gain = log_expected_entry if isinstance(rows, slice) else log_expected_volume_gain
-            worth = log_gain(outcomes, self.frontier) + log_fits
+            expected = log_gain(outcomes, self.frontier) + log_fits
         else:
             above = log_value - math.log(self.best_value)
-            worth = log_expected_gain(above, self.scale_inflation * np.sqrt(times.variance)) + log_fits
-        return np.where(log_fits < math.log(_MIN_FIT_PROBABILITY), -np.inf, worth)
+            expected = log_expected_gain(above, self.scale_inflation * np.sqrt(times.variance)) + log_fits
+        return np.where(log_fits < math.log(_MIN_FIT_PROBABILITY), -np.inf, expected)
 
-    def is_justified(self, log_worth: Floats, log_fits: Floats) -> Booleans:
+    def is_justified(self, log_acquisition: Floats, log_fits: Floats) -> Booleans:
         """Return the rows that may be proposed: those likely to fit, and unlikely ones with a much larger gain.
 
         If too many trials ran out of memory, only rows that are sure to fit may be proposed. If no row is likely
         enough, less likely rows may be proposed too.
         """
-        is_open = log_worth > -np.inf
+        is_open = log_acquisition > -np.inf
         for chance in (_SURE, EVEN_CHANCE) if self.lost_share > _MOST_LOST else (EVEN_CHANCE,):
             is_likely = is_open & (log_fits >= math.log(chance))
             if is_likely.any():
@@ -403,8 +408,8 @@ class _Outlook:
             return is_open
         if self.is_first:
             return is_likely
-        least_gain = max(_WORTH_A_LONG_SHOT, self.gain(float(log_worth[is_likely].max())))
-        justified: Booleans = is_likely | (is_open & (log_worth > self._log_worth_of(least_gain)))
+        least_gain = max(_WORTH_A_LONG_SHOT, self.gain(float(log_acquisition[is_likely].max())))
+        justified: Booleans = is_likely | (is_open & (log_acquisition > self._log_acquisition_of(least_gain)))
         return justified
 
     @cached_property
@@ -414,31 +419,31 @@ class _Outlook:
         likely = np.flatnonzero(self.log_fits(self.peaks.at_all_rows()) >= math.log(0.5))
         return self.beliefs.front.frontier(self.log_step_s, likely, self.times.at_all_rows().mean)
 
-    def gain(self, log_worth: float) -> float:
+    def gain(self, log_acquisition: float) -> float:
         """Return the share by which the best value or the hypervolume is expected to rise.
 
         The result is infinite if there is no value yet.
         """
         if self.beliefs.front is None:
-            return math.expm1(math.exp(log_worth))
-        return math.exp(log_worth) / self.frontier.volume if self.frontier.volume else math.inf
+            return math.expm1(math.exp(log_acquisition))
+        return math.exp(log_acquisition) / self.frontier.volume if self.frontier.volume else math.inf
 
-    def _log_worth_of(self, gain: float) -> float:
+    def _log_acquisition_of(self, gain: float) -> float:
         """Return the inverse function of ``gain``."""
         if self.beliefs.front is None:
             return math.log(math.log1p(gain))
         return math.log(gain * self.frontier.volume) if self.frontier.volume else -math.inf
 
 
-def _long_shot(outlook: _Outlook, log_worth: Floats, log_fits: Floats, chosen: int) -> LongShot | None:
+def _long_shot(outlook: _Outlook, log_acquisition: Floats, log_fits: Floats, chosen: int) -> LongShot | None:
     """Return the reason for proposing the chosen row if it is a long shot, otherwise None."""
-    is_likely = (log_fits >= math.log(EVEN_CHANCE)) & (log_worth > -np.inf)
+    is_likely = (log_fits >= math.log(EVEN_CHANCE)) & (log_acquisition > -np.inf)
     if is_likely[chosen]:
         return None
     return LongShot(
         fit_probability=math.exp(log_fits[chosen]),
-        expected_gain=math.inf if outlook.is_first else outlook.gain(float(log_worth[chosen])),
-        likely_gain=outlook.gain(float(log_worth[is_likely].max())) if is_likely.any() else None,
+        expected_gain=math.inf if outlook.is_first else outlook.gain(float(log_acquisition[chosen])),
+        likely_gain=outlook.gain(float(log_acquisition[is_likely].max())) if is_likely.any() else None,
     )
 
 
@@ -465,9 +470,9 @@ def _most_promising(outlook: _Outlook, rows: Integers) -> Integers:
     if rows.size <= _MAX_EXACT:
         return rows
     log_fits = outlook.log_fits(outlook.peaks.at_all_rows())
-    log_worth = outlook.log_worth(outlook.times.at_all_rows(), log_fits, slice(None))
-    log_worth[rows] -= np.where(outlook.is_justified(log_worth[rows], log_fits[rows]), 0.0, _BEHIND)
-    return rows[np.argpartition(-log_worth[rows], _MAX_EXACT)[:_MAX_EXACT]]
+    log_acquisition = outlook.log_acquisition(outlook.times.at_all_rows(), log_fits, slice(None))
+    log_acquisition[rows] -= np.where(outlook.is_justified(log_acquisition[rows], log_fits[rows]), 0.0, _BEHIND)
+    return rows[np.argpartition(-log_acquisition[rows], _MAX_EXACT)[:_MAX_EXACT]]
 
 
 def _expected_step_s(

@@ -337,8 +337,8 @@ def test_the_value_of_a_step_divided_by_its_time_equals_the_prediction() -> None
     predicted = predict_one(Layout.parse("zero8 tp8 sp"), job)
     step_s = predicted.step_time.total_s
     # the same quotients, rounded in another order
-    assert Objective().worth_per_step(job) / step_s == pytest.approx(predicted.mfu, rel=1e-12)
-    tokens = Objective(metric=Metric.TOKENS_PER_S).worth_per_step(job) / step_s
+    assert Objective().value_per_step(job) / step_s == pytest.approx(predicted.mfu, rel=1e-12)
+    tokens = Objective(metric=Metric.TOKENS_PER_S).value_per_step(job) / step_s
     assert tokens == pytest.approx(predicted.tokens_per_s, rel=1e-12)
 
 

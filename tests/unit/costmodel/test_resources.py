@@ -22,7 +22,7 @@ from autotuner.costmodel.resource_cost import (
     TrafficColumns,
     predicted_resource_costs,
     resource_cost_of,
-    worth_per_step,
+    value_per_step,
 )
 from autotuner.costmodel.scenarios import REPLAN_STEPS, predict_under, predicted_under
 from tests.builders import big_job, cpu_layout, h100_cluster, measurement, present, tiny_job, tiny_model
@@ -120,7 +120,7 @@ def test_a_trace_takes_what_its_stretches_take_and_leaves_that_of_the_throughput
     assert resource_cost_of(layout, of, predicted).robustness == left
 
 
-def test_an_adaptive_layout_follows_its_old_plan_and_worths_of_speed_need_no_resource_cost() -> None:
+def test_an_adaptive_layout_follows_its_old_plan_and_values_of_speed_need_no_resource_cost() -> None:
     job = tiny_job(4)
     adaptive, fixed = (pp4(one) for one in (PipelineSchedule.ADAPTIVE, PipelineSchedule.ZERO_BUBBLE))
     healthy, slow = (predict_one(adaptive, one).step_time.total_s for one in (job, while_slow(job)))
@@ -128,7 +128,7 @@ def test_an_adaptive_layout_follows_its_old_plan_and_worths_of_speed_need_no_res
     total_s = 10 * healthy + (10 - REPLAN_STEPS) * slow + REPLAN_STEPS * late
     assert predicted_under(adaptive, job, TRACE).robust_step_s == pytest.approx(total_s / 20)  # a float sum
     of = priced()
-    assert worth_per_step(Objective(), of, None, 2).tolist() == [Objective().worth_per_step(of)] * 2
+    assert value_per_step(Objective(), of, None, 2).tolist() == [Objective().value_per_step(of)] * 2
 
 
 SHARDED = Layout(data_parallel_shard_degree=64, shard_level=ShardLevel.PARAMETERS, recompute=Recompute.FULL)
@@ -190,9 +190,9 @@ def test_measured_power_counts_before_modelled_and_what_is_not_known_says_nothin
 @pytest.mark.parametrize(
     "objective", [Objective(), *(Objective(metric=one) for one in Metric if one.is_rate), MIXED], ids=str
 )
-def test_the_worths_of_columns_are_those_of_their_rows(objective: Objective) -> None:
+def test_the_values_per_step_of_columns_are_those_of_their_rows(objective: Objective) -> None:
     of = priced(co2_kg_per_kwh=0.3)
     resource_costs = predicted_resource_costs(LAYOUTS, of, predict(LAYOUTS, of))
-    worths = worth_per_step(objective, of, resource_costs, len(LAYOUTS))
-    rows = [objective.worth_per_step(of, resource_costs.row(index)) for index in range(len(LAYOUTS))]
-    np.testing.assert_allclose(worths, rows, rtol=1e-12)  # the same product, by numpy's power
+    values = value_per_step(objective, of, resource_costs, len(LAYOUTS))
+    rows = [objective.value_per_step(of, resource_costs.row(index)) for index in range(len(LAYOUTS))]
+    np.testing.assert_allclose(values, rows, rtol=1e-12)  # the same product, by numpy's power

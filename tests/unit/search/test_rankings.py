@@ -191,7 +191,7 @@ def test_no_trial_has_no_standing_and_a_trial_alone_is_surely_the_best() -> None
     assert standings([]) == {}
     (alone,) = standings(times(1.0, interval=0.1)).values()
     assert (alone.probability_best, alone.tied_with_best) == (1.0, True)
-    (found,) = standings([replace(times(1.0)[0], repeated_s=(4.0,), worth_per_step=6.0)]).values()
+    (found,) = standings([replace(times(1.0)[0], repeated_s=(4.0,), value_per_step=6.0)]).values()
     assert (found.step_time_s, found.value) == pytest.approx((2.0, 3.0))
 
 

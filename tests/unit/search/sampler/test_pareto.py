@@ -32,10 +32,13 @@ def test_a_row_stays_exactly_where_nothing_is_as_good_in_everything_and_better_i
 
 
 # ---------------------------------------------------------------- expected gain
-def outcomes(log_worth: Floats, is_rate: list[bool], mean: float = 0.0, deviation: float = 0.3) -> Outcomes:
-    rows = len(log_worth)
+def outcomes(log_value_per_step: Floats, is_rate: list[bool], mean: float = 0.0, deviation: float = 0.3) -> Outcomes:
+    rows = len(log_value_per_step)
     return Outcomes(
-        log_worth=log_worth, is_rate=np.array(is_rate), mean=np.full(rows, mean), deviation=np.full(rows, deviation)
+        log_value_per_step=log_value_per_step,
+        is_rate=np.array(is_rate),
+        mean=np.full(rows, mean),
+        deviation=np.full(rows, deviation),
     )
 
 

@@ -51,7 +51,7 @@ def beliefs(*, step_time_s: np.ndarray | None = None, peak_bytes: np.ndarray | N
         times=quantity(seconds),
         peaks=quantity(np.full(NUM_ROWS, 1e8) if peak_bytes is None else peak_bytes),
         limit_bytes=1e9,
-        worth_per_step=np.full(NUM_ROWS, 0.4),
+        value_per_step=np.full(NUM_ROWS, 0.4),
     )
 
 
@@ -128,13 +128,13 @@ def test_pending_trials_send_the_next_elsewhere_and_raise_no_bar_if_they_run_out
 
 
 def test_mfu_counts_and_not_the_step_and_where_cost_counts_the_cheaper_of_equals() -> None:
-    worth_per_step = np.full(NUM_ROWS, 0.4)
-    worth_per_step[0] = 0.2  # a format of twice the peak: row 0 is the fastest, and uses less of what it could
-    assert proposed(replace(beliefs(), worth_per_step=worth_per_step)).row == 1
+    value_per_step = np.full(NUM_ROWS, 0.4)
+    value_per_step[0] = 0.2  # a format of twice the peak: row 0 is the fastest, and uses less of what it could
+    assert proposed(replace(beliefs(), value_per_step=value_per_step)).row == 1
     seconds = np.full(NUM_ROWS, 10.0)
     seconds[:2] = 1.0, 2.0
-    belief = replace(beliefs(step_time_s=seconds), worth_per_step=0.4 * seconds)  # the slow one has half the peak
-    belief.worth_per_step[2:] = 0.04
+    belief = replace(beliefs(step_time_s=seconds), value_per_step=0.4 * seconds)  # the slow one has half the peak
+    belief.value_per_step[2:] = 0.04
     assert {proposed(belief, cost_exponent=1.0).row for _ in range(5)} == {0}
 
 
@@ -146,7 +146,7 @@ def test_the_best_row_of_a_large_table_is_found_at_any_place() -> None:
         times=quantity(seconds, layouts=many),
         peaks=quantity(np.full(len(many), 1e8), layouts=many),
         limit_bytes=1e9,
-        worth_per_step=np.full(len(many), 0.4),
+        value_per_step=np.full(len(many), 0.4),
     )
     assert proposed(belief, after({5: 1.5, 6: 1.4})).row == 31_234
 

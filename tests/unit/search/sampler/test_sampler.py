@@ -325,7 +325,7 @@ def spaces_of(params: Mapping[str, Any]) -> dict[str, BaseDistribution]:
 def read(*trials: FrozenTrial) -> Evidence:
     """MFU x step time is 1 s, 2 s, ... by row; every peak has 10 bytes that cannot be measured."""
     layouts, seconds = LayoutColumns.from_layouts(ROWS), np.arange(1.0, len(ROWS) + 1)
-    return EvidenceReader(layouts, worth_per_step=seconds, allowance_bytes=np.full(len(ROWS), 10.0)).read(trials)
+    return EvidenceReader(layouts, value_per_step=seconds, allowance_bytes=np.full(len(ROWS), 10.0)).read(trials)
 
 
 def trial(
@@ -397,16 +397,16 @@ def test_a_trial_that_has_not_ended_is_pending(state: TrialState) -> None:
     assert evidence.tried == {1}
 
 
-# ---------------------------------------------------------------- front worths
+# ---------------------------------------------------------------- front factors
 SIMPLICITY = np.linspace(0.1, 1.0, NUM_ROWS)
-WORTHS = FrontFactors(
-    log_worth=np.log(np.stack([np.full(NUM_ROWS, 0.4), SIMPLICITY], axis=1)), is_rate=np.array([True, False])
+FACTORS = FrontFactors(
+    log_value_per_step=np.log(np.stack([np.full(NUM_ROWS, 0.4), SIMPLICITY], axis=1)), is_rate=np.array([True, False])
 )
 """The rows that ``beliefs`` expects to be slower are simpler: all of them are expected on the front."""
 
 
-def proposed(evidence: Evidence, worths: FrontFactors = WORTHS) -> Proposal:
-    belief = replace(beliefs(), front=worths)
+def proposed(evidence: Evidence, factors: FrontFactors = FACTORS) -> Proposal:
+    belief = replace(beliefs(), front=factors)
     return present(propose(belief, evidence, cost_exponent=0.0, tie_breaker=np.random.default_rng(0)))
 
 
@@ -442,13 +442,13 @@ def test_a_row_that_is_worse_than_all_in_what_is_no_rate_is_still_proposed_in_th
     assert proposal.expected_gain < 0.1
 
 
-def test_worths_of_rows_are_the_logarithms_of_their_values() -> None:
+def test_values_per_step_of_rows_are_the_logarithms_of_their_values() -> None:
     layouts = BIG_LAYOUTS.take(np.arange(50))
     predictions = predict(layouts, BIG_JOB)
     resource_costs = predicted_resource_costs(layouts, BIG_JOB, predictions)
     metrics = (Metric.MFU, Metric.TOKENS_PER_JOULE, Metric.SIMPLICITY)
-    worths = FrontFactors.of(metrics, BIG_JOB, resource_costs, 50)
-    values = np.exp(worths.values(np.arange(50), np.log(predictions.step_time.total_s)))
+    factors = FrontFactors.of(metrics, BIG_JOB, resource_costs, 50)
+    values = np.exp(factors.values(np.arange(50), np.log(predictions.step_time.total_s)))
     assert values[:, 0] == pytest.approx(predictions.mfu)
     energy_j = predictions.step_time.total_s * present(resource_costs.power).total_w
     assert values[:, 1] == pytest.approx(BIG_JOB.workload.tokens_per_step / energy_j)
@@ -457,19 +457,19 @@ def test_worths_of_rows_are_the_logarithms_of_their_values() -> None:
 
 def test_the_cheap_order_of_large_tables_keeps_what_is_worth_most() -> None:
     generator = np.random.default_rng(0)
-    worths = FrontFactors(log_worth=generator.normal(size=(20_000, 3)), is_rate=np.array([True, True, False]))
+    factors = FrontFactors(log_value_per_step=generator.normal(size=(20_000, 3)), is_rate=np.array([True, True, False]))
     times = Estimate(mean=generator.normal(size=20_000), variance=np.full(20_000, 0.04))
-    likely = worths.values(np.arange(20_000), times.mean)
+    likely = factors.values(np.arange(20_000), times.mean)
     known = np.flatnonzero(non_dominated(likely))[::3].tolist()
-    frontier = worths.frontier({row: float(times.mean[row]) for row in known}, np.arange(20_000), times.mean)
-    outcomes = worths.outcomes(slice(None), times, 1.0)
+    frontier = factors.frontier({row: float(times.mean[row]) for row in known}, np.arange(20_000), times.mean)
+    outcomes = factors.outcomes(slice(None), times, 1.0)
     best = np.argsort(-log_expected_volume_gain(outcomes, frontier))[:50]
     kept = np.argsort(-log_expected_entry(outcomes, frontier))[:4096]
     assert set(best.tolist()) <= set(kept.tolist())
 
 
 def test_rows_that_no_speed_could_help_come_last() -> None:
-    worths = FrontFactors(log_worth=np.log([[1.0, 0.5], [1.0, 0.1]]), is_rate=np.array([True, False]))
+    factors = FrontFactors(log_value_per_step=np.log([[1.0, 0.5], [1.0, 0.1]]), is_rate=np.array([True, False]))
     times = Estimate(mean=np.zeros(2), variance=np.full(2, 0.01))
-    frontier = replace(worths.frontier({0: 0.0}, np.arange(2), times.mean), reference=np.log([0.5, 0.2]))
-    assert log_expected_entry(worths.outcomes(slice(None), times, 1.0), frontier)[1] == -math.inf
+    frontier = replace(factors.frontier({0: 0.0}, np.arange(2), times.mean), reference=np.log([0.5, 0.2]))
+    assert log_expected_entry(factors.outcomes(slice(None), times, 1.0), frontier)[1] == -math.inf
