@@ -105,8 +105,8 @@ def h100_cluster(num_nodes: int = 8, **changes: Any) -> Cluster:
 
 def minds_nodes(layout: Layout) -> bool:
     """Whether a layout means something else on several nodes: a host plays two of them for its ranks."""
-    is_dealt = layout.rank_placement != RankPlacement.BLOCK
-    return is_dealt or layout.collective_hierarchy != CollectiveHierarchy.FLAT
+    is_cyclic = layout.rank_placement != RankPlacement.BLOCK
+    return is_cyclic or layout.collective_hierarchy != CollectiveHierarchy.FLAT
 
 
 def cpu_core() -> Accelerator:

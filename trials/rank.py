@@ -78,7 +78,7 @@ class RankInfo:
             return self
         return replace(self, ranks_per_node=cluster.accelerators_per_node)
 
-    def dealt(self, placement: RankPlacement) -> RankInfo:
+    def placed(self, placement: RankPlacement) -> RankInfo:
         """Return this rank with the rank number that the placement gives it.
 
         A placement is the way in which rank numbers are assigned to the processes of the nodes. The process itself

@@ -24,7 +24,7 @@ NUM_STRATA = 4
 
 _STRATIFIED = (BatchBalance.STRATIFIED, BatchBalance.STRATIFIED_SNAKE)
 
-Hands = tuple[tuple[int, ...], ...]
+Shares = tuple[tuple[int, ...], ...]
 """Indices of the sequences of every rank, in the order in which the rank trains on them."""
 
 
@@ -61,14 +61,14 @@ def dealing_ranks(layout: Layout, devices_per_node: int) -> int:
     return ranks if ranks <= of_a_node else gcd(ranks, of_a_node)
 
 
-def dealt(
+def shares_of_ranks(
     lengths: Sequence[int],
     *,
     num_ranks: int,
     balance: BatchBalance,
     num_dealing_ranks: int = 1,
     bounds: Sequence[int] | None = None,
-) -> Hands:
+) -> Shares:
     """Return the sequences that each data-parallel rank trains on, as positions in ``lengths``.
 
     Args:
@@ -86,16 +86,16 @@ def dealt(
     """
     _require_shares(len(lengths), num_ranks, num_dealing_ranks)
     if balance in _STRATIFIED:
-        hands = _stratified(lengths, num_ranks, strata(max(lengths)) if bounds is None else bounds)
+        shares = _stratified(lengths, num_ranks, strata(max(lengths)) if bounds is None else bounds)
     else:
-        hands = _as_they_come(len(lengths), num_ranks)
+        shares = _as_they_come(len(lengths), num_ranks)
     match balance:
         case BatchBalance.NONE | BatchBalance.STRATIFIED:
-            return hands
+            return shares
         case BatchBalance.SNAKE | BatchBalance.STRATIFIED_SNAKE:
-            return _to_and_fro(hands, lengths, num_dealing_ranks)
+            return _to_and_fro(shares, lengths, num_dealing_ranks)
         case BatchBalance.GLOBAL_SORT:
-            return _to_and_fro(hands, lengths, num_ranks)
+            return _to_and_fro(shares, lengths, num_ranks)
 
 
 def strata(longest: int) -> tuple[int, ...]:
@@ -121,12 +121,12 @@ def _require_shares(num_sequences: int, num_ranks: int, num_dealing_ranks: int) 
         )
 
 
-def _as_they_come(num_sequences: int, num_ranks: int) -> Hands:
-    share = num_sequences // num_ranks
-    return tuple(tuple(range(rank * share, (rank + 1) * share)) for rank in range(num_ranks))
+def _as_they_come(num_sequences: int, num_ranks: int) -> Shares:
+    size = num_sequences // num_ranks
+    return tuple(tuple(range(rank * size, (rank + 1) * size)) for rank in range(num_ranks))
 
 
-def _stratified(lengths: Sequence[int], num_ranks: int, bounds: Sequence[int]) -> Hands:
+def _stratified(lengths: Sequence[int], num_ranks: int, bounds: Sequence[int]) -> Shares:
     """Return sequences for every rank, with the same number from each length range (stratum), the longest range first.
 
     The number of sequences of a range is rounded to a multiple of the number of ranks. Sequences near the bound of a
@@ -139,19 +139,19 @@ def _stratified(lengths: Sequence[int], num_ranks: int, bounds: Sequence[int]) -
     return tuple(tuple(order[rank::num_ranks]) for rank in range(num_ranks))
 
 
-def _to_and_fro(hands: Hands, lengths: Sequence[int], group_size: int) -> Hands:
+def _to_and_fro(shares: Shares, lengths: Sequence[int], group_size: int) -> Shares:
     """Assign the sequences of every group, longest first, to its ranks in order, then in reverse order, and so on.
 
     The reverse order balances the ranks: a rank that got a longer sequence in one round gets a shorter one in the next.
     """
     return tuple(
-        hand
-        for start in range(0, len(hands), group_size)
-        for hand in _snake([one for held in hands[start : start + group_size] for one in held], lengths, group_size)
+        share
+        for start in range(0, len(shares), group_size)
+        for share in _snake([one for held in shares[start : start + group_size] for one in held], lengths, group_size)
     )
 
 
-def _snake(positions: list[int], lengths: Sequence[int], num_ranks: int) -> Hands:
+def _snake(positions: list[int], lengths: Sequence[int], num_ranks: int) -> Shares:
     falling = sorted(positions, key=lambda position: (-lengths[position], position))
     rounds = [falling[start : start + num_ranks] for start in range(0, len(falling), num_ranks)]
     for one in rounds[1::2]:

@@ -231,7 +231,7 @@ def pair_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
     return (first < low + size) & (spread.num_ranks > 1) & ((apart[0] < low + size - first) | (apart[1] < stop - high))
 
 
-def dealt_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
+def cyclic_crosses(spread: Spread, health: LinkHealth, cluster: Cluster) -> bool:
     """Return True if two ranks of any group lie at the two ends of this link, with cyclic placement of ranks.
 
     Cyclic placement puts rank i on node i modulo the number of nodes. If the size of the groups does not divide the
@@ -266,9 +266,9 @@ def hop_crosses(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bo
         health: The link, or a class of links.
         cluster: The cluster.
     """
-    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    is_cyclic = x.rank_placement == RankPlacement.CYCLIC
     filled = _hop_crosses_between_blocks(x, hop, health, cluster)
-    return (filled & (is_dealt == 0)) | (is_dealt & dealt_crosses(pipeline_spread(x), health, cluster))
+    return (filled & (is_cyclic == 0)) | (is_cyclic & cyclic_crosses(pipeline_spread(x), health, cluster))
 
 
 def _hop_crosses_between_blocks(x: Layout, hop: int, health: LinkHealth, cluster: Cluster) -> bool:
@@ -290,9 +290,9 @@ def pipeline_crosses(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:
         health: The link, or a class of links.
         cluster: The cluster.
     """
-    is_dealt = x.rank_placement == RankPlacement.CYCLIC
+    is_cyclic = x.rank_placement == RankPlacement.CYCLIC
     filled = _pipeline_crosses_between_blocks(x, health, cluster)
-    return (filled & (is_dealt == 0)) | (is_dealt & dealt_crosses(pipeline_spread(x), health, cluster))
+    return (filled & (is_cyclic == 0)) | (is_cyclic & cyclic_crosses(pipeline_spread(x), health, cluster))
 
 
 def _pipeline_crosses_between_blocks(x: Layout, health: LinkHealth, cluster: Cluster) -> bool:

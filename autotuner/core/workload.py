@@ -87,7 +87,7 @@ class LengthDistribution:
         return tuple(self.lengths[min(bisect_right(bounds, share * bounds[-1]), last)] for share in shares)
 
 
-MOST_DEALT = 1 << 17
+MOST_SEQUENCES = 1 << 17
 """Most sequences of a batch that are assigned one by one: eight times as many as in the largest published batch (arXiv
 2402.02447). Each assignment takes up to half a second."""
 
@@ -119,18 +119,18 @@ class Workload:
 
     def __post_init__(self) -> None:
         if self.lengths is not None:
-            self._require_dealt(self.lengths)
+            self._require_lengths_fit(self.lengths)
 
-    def _require_dealt(self, lengths: LengthDistribution) -> None:
+    def _require_lengths_fit(self, lengths: LengthDistribution) -> None:
         if lengths.longest > self.seq_len:
             rule = f"must be at least {lengths.longest}, the tokens of the longest sequence"
             raise InvalidInput("seq_len", self.seq_len, rule, lengths.longest)
-        if self.global_batch_size > MOST_DEALT:
+        if self.global_batch_size > MOST_SEQUENCES:
             rule = (
-                f"must be at most {MOST_DEALT:,} if sequences differ in length, because each sequence is "
+                f"must be at most {MOST_SEQUENCES:,} if sequences differ in length, because each sequence is "
                 "assigned to a rank"
             )
-            raise InvalidInput("global_batch_size", self.global_batch_size, rule, MOST_DEALT)
+            raise InvalidInput("global_batch_size", self.global_batch_size, rule, MOST_SEQUENCES)
 
     @property
     def tokens_per_step(self) -> int:

@@ -21,7 +21,7 @@ from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.peak import RankMemory, fullest_rank, peak_bytes, rank_memories
 from autotuner.costmodel.memory.weights import owned_elements
 from autotuner.costmodel.shared.low_precision import is_bf16_on_cores
-from autotuner.costmodel.shared.sequences import batch_shapes, with_dealing
+from autotuner.costmodel.shared.sequences import batch_shapes, with_batch_fields
 from autotuner.costmodel.shared.stages import candidate_ranks, fullest_candidates
 from autotuner.costmodel.shared.table import row, taken, write, zipped
 from autotuner.costmodel.step.data_parallel import data_communication_s
@@ -101,7 +101,7 @@ def predict_peaks(x: LayoutColumns, job: Job) -> Floats:
     """
     if (x.pipeline_schedule == PipelineSchedule.ADAPTIVE).any():  # memory depends on the plan, and the plan on times
         return predict_totals(x, job).peak_bytes
-    few, which = x.distinct(*with_dealing(RANK_STEP_FIELDS, job))
+    few, which = x.distinct(*with_batch_fields(RANK_STEP_FIELDS, job))
     memories = rank_memories(few, job, fullest_candidates(few, job))
     return peak_bytes(x, job, [taken(memory, which) for memory in memories])
 
@@ -150,7 +150,7 @@ def _by_chunks(
 
 
 def _predict_totals(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> TotalColumns:
-    few, which = x.distinct(*with_dealing(RANK_STEP_FIELDS, job))
+    few, which = x.distinct(*with_batch_fields(RANK_STEP_FIELDS, job))
     step, memories = _by_step(few, job, works.for_layouts(few, which))
     window = taken(step.window, which)
     step_s = total_s(
@@ -194,7 +194,7 @@ def _reference_flop(job: Job, step_s: Floats) -> Floats:
 
 
 def _predict(x: LayoutColumns, job: Job, works: ModelWork[Work]) -> PredictionColumns:
-    few, which = x.distinct(*with_dealing(RANK_STEP_FIELDS, job))
+    few, which = x.distinct(*with_batch_fields(RANK_STEP_FIELDS, job))
     step, memories = _by_step(few, job, works.for_layouts(few, which))
     step_time = _step_time(x, job, taken(step, which))
     sizes = fullest_rank(x, job, [taken(memory, which) for memory in memories])

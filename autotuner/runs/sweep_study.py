@@ -172,8 +172,8 @@ class LosingPruner(BasePruner):
 class ValueFactors:
     """Computes the part of an objective's value that does not depend on the step time: its value per step.
 
-    The value of a layout is its value per step divided by its step time. For tokens per second, for example, the value per step
-    is the number of tokens of a step.
+    The value of a layout is its value per step divided by its step time. For tokens per second, for example, the value
+    per step is the number of tokens of a step.
     """
 
     def __init__(self, request: SweepRequest) -> None:

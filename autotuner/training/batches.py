@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn.attention.flex_attention import BlockMask
 from torch.utils.data import Sampler
 
-from autotuner.core.batches import dealt, strata
+from autotuner.core.batches import shares_of_ranks, strata
 from autotuner.core.choices import BatchBalance
 from autotuner.core.errors import InvalidInput
 
@@ -96,7 +96,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         bounds = strata(max(self._lengths))
         for number in range(len(self)):
             of_all = order[number * self._global_size : (number + 1) * self._global_size]
-            of_ranks = dealt(
+            of_ranks = shares_of_ranks(
                 [self._lengths[position] for position in of_all],
                 num_ranks=self._assignment.num_ranks,
                 balance=self._assignment.balance,

@@ -194,7 +194,7 @@ class _Rank:
     def joined(cls, spec: TrialSpec, folder: Path, rank: int, world_size: int) -> _Rank:
         torch.set_num_threads(1)
         placement = spec.layout.rank_placement
-        rank_info = _rank_info(rank, world_size, spec.layout).dealt(placement)
+        rank_info = _rank_info(rank, world_size, spec.layout).placed(placement)
         device = device_of(spec.device, rank_info)
         store = _store(folder)
         standby = start_standby(spec, rank_info.rank, device, store)

@@ -87,17 +87,17 @@ def test_the_variables_of_torchrun_give_the_place_of_a_process_which_is_alone_wi
 
 def test_ranks_are_placed_on_the_nodes_that_torchrun_filled_one_after_the_other() -> None:
     processes = [RankInfo(rank=rank, world_size=6, local_rank=rank % 3, local_world_size=3) for rank in range(6)]
-    dealt = [process.dealt(RankPlacement.CYCLIC) for process in processes]
-    assert [one.rank for one in dealt] == [0, 2, 4, 1, 3, 5]
-    assert [one.local_rank for one in dealt] == [0, 1, 2, 0, 1, 2]
-    assert all(one.nodes(RankPlacement.CYCLIC).node_of(one.rank) == index // 3 for index, one in enumerate(dealt))
-    assert [one.dealt(RankPlacement.BLOCK) for one in processes] == processes
+    placed = [process.placed(RankPlacement.CYCLIC) for process in processes]
+    assert [one.rank for one in placed] == [0, 2, 4, 1, 3, 5]
+    assert [one.local_rank for one in placed] == [0, 1, 2, 0, 1, 2]
+    assert all(one.nodes(RankPlacement.CYCLIC).node_of(one.rank) == index // 3 for index, one in enumerate(placed))
+    assert [one.placed(RankPlacement.BLOCK) for one in processes] == processes
 
 
 def test_a_host_that_has_all_ranks_of_a_cluster_plays_its_nodes() -> None:
     process = RankInfo(rank=3, world_size=4, local_rank=3, local_world_size=4, ranks_per_node=2)
     assert process.nodes(RankPlacement.BLOCK) == Nodes(num_nodes=2, ranks_per_node=2)
-    assert process.dealt(RankPlacement.CYCLIC).rank == 3
+    assert process.placed(RankPlacement.CYCLIC).rank == 3
     alone = RankInfo(rank=1, world_size=4, local_rank=1, local_world_size=4)
     assert alone.playing(cpu_cluster(2, num_nodes=2)).ranks_per_node == 2
     assert alone.playing(cpu_cluster(4)).nodes(RankPlacement.BLOCK).num_nodes == 1

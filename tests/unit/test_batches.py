@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotuner.core.batches import dealing_ranks, dealt, drawn, strata
+from autotuner.core.batches import dealing_ranks, drawn, shares_of_ranks, strata
 from autotuner.core.choices import BatchBalance, ShardLevel
 from autotuner.core.errors import InvalidInput
 from autotuner.core.layout import Layout
@@ -144,17 +144,17 @@ def test_every_sequence_is_assigned_once_and_every_rank_has_as_many(
     deal: tuple[list[int], int, int], balance: BatchBalance
 ) -> None:
     lengths, num_ranks, group = deal
-    hands = dealt(lengths, num_ranks=num_ranks, balance=balance, num_dealing_ranks=group)
-    assert sorted(position for hand in hands for position in hand) == list(range(len(lengths)))
-    assert {len(hand) for hand in hands} == {len(lengths) // num_ranks}
+    shares = shares_of_ranks(lengths, num_ranks=num_ranks, balance=balance, num_dealing_ranks=group)
+    assert sorted(position for share in shares for position in share) == list(range(len(lengths)))
+    assert {len(share) for share in shares} == {len(lengths) // num_ranks}
 
 
 @given(deal=deals())
 def test_no_rank_has_more_of_a_stratum_than_another_where_ranks_divide_it(deal: tuple[list[int], int, int]) -> None:
     lengths, num_ranks, _ = deal
     of_all = [one for one in lengths for _ in range(num_ranks)]
-    hands = dealt(of_all, num_ranks=num_ranks, balance=BatchBalance.STRATIFIED, bounds=(16, 32, 48, 64))
-    assert len({tuple(sorted(Counter((of_all[i] - 1) // 16 for i in hand).items())) for hand in hands}) == 1
+    shares = shares_of_ranks(of_all, num_ranks=num_ranks, balance=BatchBalance.STRATIFIED, bounds=(16, 32, 48, 64))
+    assert len({tuple(sorted(Counter((of_all[i] - 1) // 16 for i in share).items())) for share in shares}) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -168,32 +168,32 @@ def test_strata_and_exchanges_balance_a_record_run_as_its_paper_says(seed: int) 
 
 
 def _imbalance(lengths: tuple[int, ...], balance: BatchBalance) -> float:
-    hands = dealt(lengths, num_ranks=NUM_RANKS, balance=balance, num_dealing_ranks=NUM_DEALING_RANKS)
-    tokens = [sum(lengths[i] for i in hand) for hand in hands]
+    shares = shares_of_ranks(lengths, num_ranks=NUM_RANKS, balance=balance, num_dealing_ranks=NUM_DEALING_RANKS)
+    tokens = [sum(lengths[i] for i in share) for share in shares]
     return max(tokens) * NUM_RANKS / sum(tokens) - 1
 
 
 def test_sequences_stay_or_are_assigned_in_groups_that_take_turns_to_and_fro() -> None:
-    assert dealt([5, 1, 4, 2], num_ranks=2, balance=BatchBalance.NONE) == ((0, 1), (2, 3))
+    assert shares_of_ranks([5, 1, 4, 2], num_ranks=2, balance=BatchBalance.NONE) == ((0, 1), (2, 3))
     lengths = [1, 2, 3, 4, 50, 60, 70, 80]
-    assert dealt(lengths, num_ranks=4, balance=BatchBalance.SNAKE, num_dealing_ranks=2) == (
+    assert shares_of_ranks(lengths, num_ranks=4, balance=BatchBalance.SNAKE, num_dealing_ranks=2) == (
         (3, 0),
         (2, 1),
         (7, 4),
         (6, 5),
     )
-    assert dealt(lengths, num_ranks=4, balance=BatchBalance.GLOBAL_SORT) == ((7, 0), (6, 1), (5, 2), (4, 3))
+    assert shares_of_ranks(lengths, num_ranks=4, balance=BatchBalance.GLOBAL_SORT) == ((7, 0), (6, 1), (5, 2), (4, 3))
     assert strata(SEQ_LEN) == (128, 256, 384, 512)
 
 
 def test_a_stratum_that_ranks_do_not_divide_lends_the_next_one_its_rest() -> None:
     lengths = [1, 1, 1, 8, 8, 8, 8, 8]
-    hands = dealt(lengths, num_ranks=2, balance=BatchBalance.STRATIFIED, bounds=(1, 8))
-    assert hands == ((4, 6, 0, 2), (5, 7, 1, 3))  # three short ones and a long one count as short
+    shares = shares_of_ranks(lengths, num_ranks=2, balance=BatchBalance.STRATIFIED, bounds=(1, 8))
+    assert shares == ((4, 6, 0, 2), (5, 7, 1, 3))  # three short ones and a long one count as short
 
 
 def test_shares_that_are_not_whole_are_refused() -> None:
     with pytest.raises(InvalidInput, match="must divide the number of sequences in a batch, 3"):
-        dealt([1, 2, 3], num_ranks=2, balance=BatchBalance.NONE)
+        shares_of_ranks([1, 2, 3], num_ranks=2, balance=BatchBalance.NONE)
     with pytest.raises(InvalidInput, match="must divide the number of ranks, 3, because"):
-        dealt([1, 2, 3], num_ranks=3, balance=BatchBalance.SNAKE, num_dealing_ranks=2)
+        shares_of_ranks([1, 2, 3], num_ranks=3, balance=BatchBalance.SNAKE, num_dealing_ranks=2)

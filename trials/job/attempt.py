@@ -114,7 +114,7 @@ def attempt(spec_text: str, reporter: Reporter, rank_info: RankInfo, *, store: S
         spec = codec.loads(TrialSpec, spec_text)
         rank_info = rank_info.playing(spec.cluster)
         admit(spec, rank_info)
-        _run(spec, reporter, rank_info.dealt(spec.layout.rank_placement), store)
+        _run(spec, reporter, rank_info.placed(spec.layout.rank_placement), store)
     except InvalidInput as error:
         reporter.failure(error)
         return EXIT_REFUSED

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from autotuner.core.batches import dealing_ranks, dealt, drawn
+from autotuner.core.batches import dealing_ranks, drawn, shares_of_ranks
 from autotuner.core.choices import Precision
 from autotuner.core.layout import Layout
 from autotuner.core.rules.rule import any_of
@@ -114,7 +114,7 @@ def batch(
     """
     layout, lengths = spec.layout, sequence_lengths(spec, step)
     languages = Languages(vocab_size=spec.model.vocab_size, num_languages=spec.settings.num_languages)
-    own = _dealt(spec, lengths)[data_parallel_rank]
+    own = _shares_of_ranks(spec, lengths)[data_parallel_rank]
     sequences = [
         languages.tokens(
             languages.of_row(place, len(lengths), turn), _shares(lengths[row] + 1, f"{spec.seed}/{step}/{row}")
@@ -148,10 +148,10 @@ def as_drawn(spec: TrialSpec, steps: Iterable[int]) -> TrialSpec:
     return replace(spec, workload=replace(spec.workload, lengths=drawn_lengths))
 
 
-def _dealt(spec: TrialSpec, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+def _shares_of_ranks(spec: TrialSpec, lengths: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Return the positions of each replica's sequences; all ranks compute the same from the shared seed."""
     layout, cluster = spec.layout, spec.cluster
-    return dealt(
+    return shares_of_ranks(
         lengths,
         num_ranks=layout.data_parallel_degree,
         balance=layout.batch_balance,

@@ -91,9 +91,9 @@ def _relays(j: Job) -> bool:
 # ---------------------------------------------------------------- where the ranks of a group lie
 def _crosses(x: Layout, spread: Spread, j: Job) -> bool:
     """Return True if some group of an axis has ranks on several nodes."""
-    dealt = (spread.num_ranks > 1) & (spread.stride % j.cluster.num_nodes != 0)
+    cyclic = (spread.num_ranks > 1) & (spread.stride % j.cluster.num_nodes != 0)
     filled = j.cluster.crosses_nodes(*spread)
-    return _by_placement(x, filled, dealt)
+    return _by_placement(x, filled, cyclic)
 
 
 def _shares(x: Layout, spread: Spread, j: Job) -> bool:
@@ -104,14 +104,14 @@ def _shares(x: Layout, spread: Spread, j: Job) -> bool:
     returns True for a group of three.
     """
     num_ranks, stride = spread
-    dealt = (num_ranks > 1) & ((num_ranks - 1) * stride >= j.cluster.num_nodes)
+    cyclic = (num_ranks > 1) & ((num_ranks - 1) * stride >= j.cluster.num_nodes)
     filled = (num_ranks > 1) & (2 * stride <= j.cluster.accelerators_per_domain)
-    return _by_placement(x, filled, dealt)
+    return _by_placement(x, filled, cyclic)
 
 
-def _by_placement(x: Layout, filled: bool, dealt: bool) -> bool:
-    is_dealt = x.rank_placement == RankPlacement.CYCLIC
-    return (filled & (is_dealt == 0)) | (dealt & is_dealt)
+def _by_placement(x: Layout, filled: bool, cyclic: bool) -> bool:
+    is_cyclic = x.rank_placement == RankPlacement.CYCLIC
+    return (filled & (is_cyclic == 0)) | (cyclic & is_cyclic)
 
 
 def _has_two_levels(x: Layout, j: Job) -> bool:

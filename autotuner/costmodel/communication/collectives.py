@@ -271,15 +271,15 @@ def ring_all_reduce_s(full_bytes: Floats, group: Group) -> Floats:
     return _ring_s(full_bytes, 2, group) if timed_s is None else timed_s
 
 
-def two_trees_all_reduce_s(full_bytes: Floats, group: Group, is_dealt: Booleans) -> Floats:
+def two_trees_all_reduce_s(full_bytes: Floats, group: Group, is_cyclic: Booleans) -> Floats:
     """Return the seconds of an all-reduce over two trees on CPU cores. The product's own trainer builds it from sends.
 
     Args:
         full_bytes: Bytes of the tensor on each rank.
         group: Ranks of each layout, and their links.
-        is_dealt: True for cyclic placement, with which ranks of neighbouring numbers lie on different nodes.
+        is_cyclic: True for cyclic placement, with which ranks of neighbouring numbers lie on different nodes.
     """
-    latency_s, s_per_byte = group.two_trees_latency_s, group.two_trees_s_per_byte(is_dealt)
+    latency_s, s_per_byte = group.two_trees_latency_s, group.two_trees_s_per_byte(is_cyclic)
     return np.where(group.num_ranks > 1, _pipelined_s(full_bytes * s_per_byte, latency_s, group), 0.0)
 
 
@@ -448,9 +448,9 @@ def _all_reduce_s(full_bytes: Floats, group: Group, x: LayoutColumns) -> Floats:
     gloo always uses a ring. A choice of the faster of ring and tree would be wrong for cyclic placement.
     """
     library_s = all_reduce_s(full_bytes, group)
-    is_dealt = x.rank_placement == RankPlacement.CYCLIC
-    if group.layouts is not None or not (x.collective_algorithm.any() or is_dealt.any()):
+    is_cyclic = x.rank_placement == RankPlacement.CYCLIC
+    if group.layouts is not None or not (x.collective_algorithm.any() or is_cyclic.any()):
         return library_s
-    ring_s, tree_s = ring_all_reduce_s(full_bytes, group), two_trees_all_reduce_s(full_bytes, group, is_dealt)
-    is_ring = (x.collective_algorithm == CollectiveAlgorithm.RING) | is_dealt
+    ring_s, tree_s = ring_all_reduce_s(full_bytes, group), two_trees_all_reduce_s(full_bytes, group, is_cyclic)
+    is_ring = (x.collective_algorithm == CollectiveAlgorithm.RING) | is_cyclic
     return np.select([x.collective_algorithm == CollectiveAlgorithm.TREE, is_ring], [tree_s, ring_s], library_s)

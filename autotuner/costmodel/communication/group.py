@@ -20,7 +20,7 @@ from autotuner.core.cluster import Cluster
 from autotuner.core.columns import Booleans, Floats, Integers, LayoutColumns
 from autotuner.core.link import Link, LinkHealth, latest
 from autotuner.core.network import PathKind
-from autotuner.core.placement import Spread, dealt_crosses
+from autotuner.core.placement import Spread, cyclic_crosses
 from autotuner.costmodel.communication.link_load import NetworkLoad
 from autotuner.costmodel.communication.node_topology import WiredNode
 
@@ -91,12 +91,12 @@ def slow_of(x: LayoutColumns, cluster: Cluster, crosses: Crosses, *spreads: Spre
     """
     if not cluster.link_health:
         return None
-    slow, is_dealt = SlowLinks.none(len(x)), x.rank_placement == RankPlacement.CYCLIC
+    slow, is_cyclic = SlowLinks.none(len(x)), x.rank_placement == RankPlacement.CYCLIC
     for health in classes_first(cluster):
         rows = np.zeros(len(x), dtype=np.bool_)
         for spread in spreads:
             filled = cast("Booleans", crosses(spread, health, cluster))
-            rows |= np.where(is_dealt, dealt_crosses(spread, health, cluster), filled) if is_dealt.any() else filled
+            rows |= np.where(is_cyclic, cyclic_crosses(spread, health, cluster), filled) if is_cyclic.any() else filled
         slow = slow.over(rows, health, cluster)
     return slow
 
@@ -404,7 +404,7 @@ class Group:
         latency_s: Floats = 2 * np.ceil(np.log2(self.num_ranks)) * self.step_s
         return latency_s
 
-    def two_trees_s_per_byte(self, is_dealt: Booleans) -> Floats:
+    def two_trees_s_per_byte(self, is_cyclic: Booleans) -> Floats:
         """Return the seconds per byte of an all-reduce over two trees, each of which carries half of the bytes.
 
         A rank with children in one tree is a leaf of the other tree, so that each rank sends every byte twice. With r
@@ -413,11 +413,11 @@ class Group:
         for powers of two, as in ``autotuner.training.ring_and_tree``.
 
         Args:
-            is_dealt: True for cyclic placement: rank i lies on node i modulo the number of nodes.
+            is_cyclic: True for cyclic placement: rank i lies on node i modulo the number of nodes.
         """
         ranks, nodes = self.ranks_per_node, self.num_nodes
         apart = 2 * ranks * (1 - 1 / nodes)
-        sent = np.where(is_dealt | (ranks == 1), apart, 3 - 2 / nodes)
+        sent = np.where(is_cyclic | (ranks == 1), apart, 3 - 2 / nodes)
         sent = np.where(self.num_ranks > 2, TREE_WAIT, 1.0) * sent  # two ranks do not wait for each other
         between = np.where(self.crosses_nodes, sent, 0.0) / ranks * self._port_s_per_byte
         slowest: Floats = np.maximum(2 * self._intra_s_per_byte, between)

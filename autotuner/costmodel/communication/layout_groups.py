@@ -38,8 +38,8 @@ def placed(group: Group, stride: Integers, cluster: Cluster, layouts: LayoutColu
         layouts: Layouts of the groups; None: block placement, and NCCL's own choices.
     """
     stride = np.broadcast_to(stride, np.shape(group.num_ranks))
-    dealt = np.zeros(np.shape(group.num_ranks), dtype=np.bool_)
-    is_cyclic = dealt if layouts is None else dealt | (layouts.rank_placement == RankPlacement.CYCLIC)
+    in_blocks = np.zeros(np.shape(group.num_ranks), dtype=np.bool_)
+    is_cyclic = in_blocks if layouts is None else in_blocks | (layouts.rank_placement == RankPlacement.CYCLIC)
     rows, which = _distinct(group, stride, is_cyclic, cluster)
     places = Places(
         num_ranks=group.num_ranks[rows],
@@ -132,8 +132,8 @@ def group_of(num_ranks: Integers, stride: Integers, cluster: Cluster, layouts: L
         layouts: Layouts that configure rank placement and NCCL; None: block placement, and NCCL's own choices.
     """
     group = _in_blocks(num_ranks, stride, cluster, layouts)
-    is_dealt = layouts is not None and bool(layouts.rank_placement.any())
-    if cluster.network is not None or is_dealt:
+    is_cyclic = layouts is not None and bool(layouts.rank_placement.any())
+    if cluster.network is not None or is_cyclic:
         group = placed(group, stride, cluster, layouts)
     return group if cluster.wiring is None else _wired(group, stride, cluster)
 
@@ -144,8 +144,8 @@ def _wired(group: Group, stride: Integers, cluster: Cluster) -> Group:
     With cyclic placement, ranks of a group that share a node are closer together.
     """
     layouts = group.layouts
-    dealt = False if layouts is None else layouts.rank_placement == RankPlacement.CYCLIC
-    apart = np.where(dealt, np.maximum(1, stride // cluster.num_nodes), stride)
+    is_cyclic = False if layouts is None else layouts.rank_placement == RankPlacement.CYCLIC
+    apart = np.where(is_cyclic, np.maximum(1, stride // cluster.num_nodes), stride)
     return replace(group, wired=wired_node(group.ranks_per_node, apart, cluster))
 
 

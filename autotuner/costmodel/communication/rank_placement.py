@@ -139,7 +139,7 @@ class Places:
         """
         if not self.is_cyclic.any():
             return self._in_blocks(part_nodes)
-        return np.where(self.is_cyclic, self._dealt(part_nodes), self._in_blocks(part_nodes))
+        return np.where(self.is_cyclic, self._in_turn(part_nodes), self._in_blocks(part_nodes))
 
     def leave(self, part_nodes: int) -> Booleans:
         """Return a mask over the rows: True where a group's ranks lie in more than one part of ``part_nodes`` nodes."""
@@ -159,8 +159,8 @@ class Places:
             by_node: True to count rings that visit the nodes one after the other, even if ``sorts_ring`` is False.
         """
         blocks, below = self._ring_ranks_in_blocks(part_nodes), self.ranks_below(part_nodes).astype(np.float64)
-        dealt = below if self.sorts_ring or by_node else self._ring_ranks_dealt(part_nodes, below)
-        return np.where(self.is_cyclic, dealt, blocks)
+        in_turn = below if self.sorts_ring or by_node else self._ring_ranks_in_turn(part_nodes, below)
+        return np.where(self.is_cyclic, in_turn, blocks)
 
     def ring_steps_out(self, part_nodes: int) -> Floats:
         """Return how many steps of one ring round carry data out of a part of the cluster.
@@ -228,8 +228,8 @@ class Places:
         found[rows] = count(windows) / part
         return found
 
-    # ------------------------------------------------------------ dealt in turn
-    def _dealt(self, part_nodes: int) -> Integers:
+    # ------------------------------------------------------------ cyclic placement
+    def _in_turn(self, part_nodes: int) -> Integers:
         """Return the number of ranks of a group in a part of the cluster, with cyclic placement.
 
         The nodes of a group are ``stride`` apart. If the group passes all nodes, the distance is the greatest common
@@ -243,7 +243,7 @@ class Places:
         below = np.clip(np.where(self.span > nodes, around, once), 1, self.num_ranks)
         return np.where(part == nodes, self.num_ranks, below)
 
-    def _ring_ranks_dealt(self, part_nodes: int, below: Floats) -> Floats:
+    def _ring_ranks_in_turn(self, part_nodes: int, below: Floats) -> Floats:
         """Return the number of ranks of a part per ring, if rings visit ranks in numbered order and nodes in turn."""
         return np.where(self.span > self.num_nodes, 1 / self._edges_out(part_nodes), below)
 

@@ -46,7 +46,7 @@ from autotuner.costmodel.layer.recompute import (
 )
 from autotuner.costmodel.layer.work import Work
 from autotuner.costmodel.memory.activations import LayerBytes, has_scores
-from autotuner.costmodel.shared.sequences import keys_per_token, tokens_per_sequence, with_dealing
+from autotuner.costmodel.shared.sequences import keys_per_token, tokens_per_sequence, with_batch_fields
 
 
 def copies_s(
@@ -192,7 +192,7 @@ def _attention_s(x: LayoutColumns, job: Job) -> tuple[Floats, Floats]:
 
     If some layers have a window or linear attention, the result is the mean over all layers.
     """
-    few, which = x.distinct(*with_dealing(ATTENTION_FIELDS, job))
+    few, which = x.distinct(*with_batch_fields(ATTENTION_FIELDS, job))
     model, keys = job.model, keys_per_token(few, job)
     widths = model.query_size / model.num_heads, model.attention_output_size / model.num_heads
     heads = _Heads(model.num_heads, model.num_kv_heads, *widths)

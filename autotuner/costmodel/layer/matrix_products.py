@@ -37,7 +37,7 @@ from autotuner.costmodel.shared.micro_batch import (
     tokens_per_pass,
     width_split,
 )
-from autotuner.costmodel.shared.sequences import with_dealing
+from autotuner.costmodel.shared.sequences import with_batch_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +195,7 @@ def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTime
         job: The job.
         sparse: True for a layer with experts.
     """
-    few, which = x.distinct(*with_dealing(SHAPE_FIELDS, job))
+    few, which = x.distinct(*with_batch_fields(SHAPE_FIELDS, job))
     layer = _products_s(few, job, list(layer_products(few, job, sparse=sparse)))
     if sparse and job.model.experts:
         layer = layer + _products_s(few, job, [router_product(few, job, job.model.experts)], in_fp8=False)
@@ -204,7 +204,7 @@ def layer_products_s(x: LayoutColumns, job: Job, *, sparse: bool) -> ProductTime
 
 def projection_s(x: LayoutColumns, job: Job) -> ProductTimes:
     """Return the seconds of the output projection, which stays in 16 bits even if layers multiply in fp8."""
-    few, which = x.distinct(*with_dealing(SHAPE_FIELDS, job))
+    few, which = x.distinct(*with_batch_fields(SHAPE_FIELDS, job))
     outputs = job.model.vocab_size / few.tensor_parallel_degree
     projection = Product(tokens=tokens_per_pass(few, job), inputs=job.model.hidden_size, outputs=outputs)
     return _products_s(few, job, [projection], in_fp8=False).take(which)

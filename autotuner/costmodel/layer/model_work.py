@@ -18,7 +18,7 @@ from autotuner.core.option import CostPart
 from autotuner.costmodel.communication.layout_groups import pipeline_group
 from autotuner.costmodel.layer.layer_time import input_work, layer_work, output_work
 from autotuner.costmodel.layer.work import Passes, Work
-from autotuner.costmodel.shared.sequences import with_dealing
+from autotuner.costmodel.shared.sequences import with_batch_fields
 from autotuner.costmodel.shared.stages import Counts, PartKind, RankLoad, model_layers_not_recomputed
 from autotuner.costmodel.shared.table import beside, taken
 
@@ -53,7 +53,7 @@ class ModelWork(Generic[Times]):
     @staticmethod
     def of(x: LayoutColumns, job: Job) -> ModelWork[Work]:
         """Return the time of each part of the model, for every combination of options in the table of layouts."""
-        few, which = x.distinct(*with_dealing(LAYER_FIELDS, job))
+        few, which = x.distinct(*with_batch_fields(LAYER_FIELDS, job))
         skips_some = bool((x.recompute_every > 1).any())
         parts, changes = _parts(few, job, skips_some=skips_some, sends_cross=False)
         if job.stack.tensor_wait_s:
@@ -123,7 +123,7 @@ def _parts(
     parts = {kind: layer(few, kind) if kind.is_layer else _ENDS[kind](few, job) for kind in PartKind.of(job.model)}
     if not skips_some:
         return parts, {}
-    plain = few.only(*with_dealing(LAYER_FIELDS, job), recompute=np.full_like(few.recompute, Recompute.NONE))
+    plain = few.only(*with_batch_fields(LAYER_FIELDS, job), recompute=np.full_like(few.recompute, Recompute.NONE))
     return parts, {kind: layer(plain, kind) - part for kind, part in parts.items() if kind.is_layer}
 
 

@@ -9,7 +9,7 @@ from math import lcm
 from random import Random
 from typing import Generic
 
-from autotuner.core.batches import dealing_ranks, dealt
+from autotuner.core.batches import dealing_ranks, shares_of_ranks
 from autotuner.core.choices import BatchBalance, ShardLevel
 from autotuner.core.layout import Layout
 from autotuner.core.prediction import Number
@@ -119,19 +119,21 @@ def _shapes_of(lengths: LengthDistribution, num_sequences: int) -> Callable[[_Sh
     """
     batches = _batches(lengths, num_sequences)
 
-    @lru_cache(maxsize=32)  # hands are long and are the same for all divisions into micro-batches
-    def hands(num_ranks: int, balance: BatchBalance, num_dealing_ranks: int) -> list[list[list[int]]]:
+    @lru_cache(maxsize=32)  # shares are long and are the same for all divisions into micro-batches
+    def shares(num_ranks: int, balance: BatchBalance, num_dealing_ranks: int) -> list[list[list[int]]]:
         return [
             [
-                [batch[position] for position in hand]
-                for hand in dealt(batch, num_ranks=num_ranks, balance=balance, num_dealing_ranks=num_dealing_ranks)
+                [batch[position] for position in share]
+                for share in shares_of_ranks(
+                    batch, num_ranks=num_ranks, balance=balance, num_dealing_ranks=num_dealing_ranks
+                )
             ]
             for batch in batches
         ]
 
     @cache
     def shape(sharing: _Sharing) -> BatchShape:
-        return _shape(hands(sharing.num_ranks, sharing.balance, sharing.num_dealing_ranks), sharing)
+        return _shape(shares(sharing.num_ranks, sharing.balance, sharing.num_dealing_ranks), sharing)
 
     return shape
 
@@ -148,26 +150,26 @@ def _batches(lengths: LengthDistribution, num_sequences: int) -> list[list[int]]
 def _shape(batches: Sequence[Sequence[Sequence[int]]], sharing: _Sharing) -> BatchShape:
     """Return the shape of the batches, from sums over the slowest ranks and over all ranks."""
     slowest = squares = computed = real = 0
-    for hands in batches:
-        ranks = [list(_passes(hand, sharing)) for hand in hands]
+    for shares in batches:
+        ranks = [list(_passes(share, sharing)) for share in shares]
         waited_for = list(_waited_for(ranks, waits_for_each=sharing.waits_for_each))
         slowest += sum(one.tokens for one in waited_for)
         squares += sum(one.squares for one in waited_for)
         computed += sum(one.tokens for passes in ranks for one in passes)
-        real += sum(map(sum, hands))
-    num_dealt = sum(len(hands[0]) for hands in batches)
+        real += sum(map(sum, shares))
+    num_sequences = sum(len(shares[0]) for shares in batches)
     return BatchShape(
-        tokens=slowest / num_dealt,
+        tokens=slowest / num_sequences,
         keys=squares / slowest,
         imbalance=slowest * sharing.num_ranks / computed - 1,
         padding_waste=computed / real - 1,
     )
 
 
-def _passes(hand: Sequence[int], sharing: _Sharing) -> Iterator[_Pass]:
+def _passes(share: Sequence[int], sharing: _Sharing) -> Iterator[_Pass]:
     """Yield the micro-batches of a rank that has these sequences."""
-    for start in range(0, len(hand), sharing.micro_batch_size):
-        rows = hand[start : start + sharing.micro_batch_size]
+    for start in range(0, len(share), sharing.micro_batch_size):
+        rows = share[start : start + sharing.micro_batch_size]
         if sharing.is_packed:
             yield _Pass(sharing.filled(sum(rows)), sum(length * length for length in rows))
         else:

@@ -14,7 +14,7 @@ from autotuner.core.layout import OPTIONS, Layout
 from autotuner.core.workload import Workload
 from autotuner.costmodel.shared.batch_shape import BatchShape, batch_shape
 
-_DEALING_FIELDS = (
+_BATCH_FIELDS = (
     "data_parallel_replicate_degree",
     "data_parallel_shard_degree",
     "tensor_parallel_degree",
@@ -34,20 +34,20 @@ def batch_shapes(x: LayoutColumns, job: Job) -> BatchShape[Floats]:
 
     They are computed once for each combination of the options that they depend on. ``BatchShape`` describes them.
     """
-    few, which = x.distinct(*_DEALING_FIELDS)
-    rows = zip(*(getattr(few, name).tolist() for name in _DEALING_FIELDS), strict=True)
+    few, which = x.distinct(*_BATCH_FIELDS)
+    rows = zip(*(getattr(few, name).tolist() for name in _BATCH_FIELDS), strict=True)
     found = list(map(_shapes(job.workload, job.cluster.accelerators_per_node), rows))
     columns = {f.name: np.array([getattr(one, f.name) for one in found], np.float64) for f in fields(BatchShape)}
     return BatchShape(**{name: column[which] for name, column in columns.items()})
 
 
-def with_dealing(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
+def with_batch_fields(names: tuple[str, ...], job: Job) -> tuple[str, ...]:
     """Return the given names of columns, plus the options that assign sequences to ranks.
 
     Use it to find the layouts with equal results. The options are added only if the workload's sequences have different
     lengths. Otherwise they have no effect.
     """
-    return names if job.workload.lengths is None else tuple(dict.fromkeys((*names, *_DEALING_FIELDS)))
+    return names if job.workload.lengths is None else tuple(dict.fromkeys((*names, *_BATCH_FIELDS)))
 
 
 def tokens_per_sequence(x: LayoutColumns, job: Job) -> Floats | float:
@@ -67,11 +67,11 @@ def keys_per_token(x: LayoutColumns, job: Job) -> Floats:
 
 @lru_cache(maxsize=16)
 def _shapes(workload: Workload, devices_per_node: int) -> Callable[[tuple[int, ...]], BatchShape]:
-    """Return a function that computes the shape of a workload's batches from the values of ``_DEALING_FIELDS``."""
+    """Return a function that computes the shape of a workload's batches from the values of ``_BATCH_FIELDS``."""
 
     @cache
     def shape(values: tuple[int, ...]) -> BatchShape:
-        chosen = {name: OPTIONS[name].value_of(value) for name, value in zip(_DEALING_FIELDS, values, strict=True)}
+        chosen = {name: OPTIONS[name].value_of(value) for name, value in zip(_BATCH_FIELDS, values, strict=True)}
         return batch_shape(Layout(**chosen), workload, devices_per_node)  # type: ignore[arg-type]  # each its own type
 
     return shape

@@ -68,10 +68,10 @@ def first_layer(x: LayoutColumns, job: Job, stage: Integers) -> Integers:
     first, last = x.first_stage_less_layers, x.last_stage_less_layers
     given_away = first + last
     per_stage, rest = np.divmod(job.model.num_layers + given_away, x.num_stages)
-    dealt: Integers = stage * per_stage + np.minimum(stage, rest) - first * (stage > 0) - last * (stage == x.num_stages)
+    even: Integers = stage * per_stage + np.minimum(stage, rest) - first * (stage > 0) - last * (stage == x.num_stages)
     if not job.stack.balances_stages:
-        return dealt
-    return np.where(given_away > 0, dealt, _balanced(x, job, stage))
+        return even
+    return np.where(given_away > 0, even, _balanced(x, job, stage))
 
 
 def _balanced(x: LayoutColumns, job: Job, stage: Integers) -> Integers:

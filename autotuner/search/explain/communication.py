@@ -17,7 +17,7 @@ from autotuner.core.link import LinkHealth
 from autotuner.core.placement import (
     Place,
     context_spread,
-    dealt_crosses,
+    cyclic_crosses,
     expert_spread,
     node_of,
     pair_crosses,
@@ -177,7 +177,7 @@ class RankGroups:
     """Groups of the rank, the innermost axis first."""
     stages_in_order: bool = True
     """True if stages are placed in the order of rank numbers, each on consecutive ranks."""
-    is_dealt: bool = False
+    is_cyclic: bool = False
     """True if consecutive ranks are on different nodes (cyclic placement); otherwise consecutive ranks share a node."""
 
     @property
@@ -187,14 +187,14 @@ class RankGroups:
 
     def ranks_on(self, node: int) -> tuple[int, ...]:
         """Return the numbers of the ranks that run on a node, in the order of the node's accelerators."""
-        if self.is_dealt:
+        if self.is_cyclic:
             return tuple(range(node, self.world_size, self.num_nodes))
         first = node * self.ranks_per_node
         return tuple(range(first, min(first + self.ranks_per_node, self.world_size)))
 
     def node_of(self, rank: int) -> int:
         """Return the index, from 0, of the node on which a rank runs. It depends on the layout's rank placement."""
-        return rank % self.num_nodes if self.is_dealt else rank // self.ranks_per_node
+        return rank % self.num_nodes if self.is_cyclic else rank // self.ranks_per_node
 
 
 def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
@@ -206,7 +206,7 @@ def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
     if not 0 <= rank < layout.world_size:
         rule = f"must be a rank of the layout, from 0 to {layout.world_size - 1}"
         raise InvalidInput("rank", rank, rule, min(max(rank, 0), layout.world_size - 1))
-    place, is_dealt = place_of(layout, rank), layout.rank_placement == RankPlacement.CYCLIC
+    place, is_cyclic = place_of(layout, rank), layout.rank_placement == RankPlacement.CYCLIC
     return RankGroups(
         rank=rank,
         pipeline_rank=place.stage,
@@ -215,8 +215,8 @@ def rank_groups(layout: Layout, job: Job, rank: int) -> RankGroups:
         ranks_per_stage=layout.world_size // layout.pipeline_parallel_degree,
         world_size=layout.world_size,
         groups=tuple(_groups(layout, job, rank, place)),
-        stages_in_order=not is_dealt and layout.rank_order == RankOrder.STAGES_OUTERMOST and not layout.stage_rotation,
-        is_dealt=is_dealt,
+        stages_in_order=not is_cyclic and layout.rank_order == RankOrder.STAGES_OUTERMOST and not layout.stage_rotation,
+        is_cyclic=is_cyclic,
     )
 
 
@@ -361,8 +361,8 @@ def crossed_links(layout: Layout, job: Job) -> tuple[CrossedLink, ...]:
 
 def _axes(health: LinkHealth, x: Layout, job: Job) -> Iterator[str]:
     cluster = job.cluster
-    is_dealt = x.rank_placement == RankPlacement.CYCLIC
-    ring, pairs = (dealt_crosses, dealt_crosses) if is_dealt else (ring_crosses, pair_crosses)
+    is_cyclic = x.rank_placement == RankPlacement.CYCLIC
+    ring, pairs = (cyclic_crosses, cyclic_crosses) if is_cyclic else (ring_crosses, pair_crosses)
     if ring(tensor_spread(x), health, cluster):
         yield "tensor"
     context = pairs if x.context_exchange == ContextExchange.ALL_TO_ALL else ring

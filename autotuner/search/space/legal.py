@@ -162,7 +162,7 @@ def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipelin
     first, last = space.values("first_stage_less_layers"), space.values("last_stage_less_layers")
     usual_last = sorted({0, 1, *(first or ())})  # so that a named first stage has at least one last stage
     ends = [(a, b) for a, b in product(first or (0, 1), last or usual_last) if a <= b or (first and last)]
-    dealt = set()
+    yielded = set()
     for schedule, less in product(schedules, ends):
         share = (job.model.num_layers + sum(less)) // pipeline
         for virtual in space.values("virtual_stages_per_rank") or _virtual_stages(schedule, share):
@@ -170,9 +170,9 @@ def _pipelines(pipeline: int, job: Job, space: SearchSpace) -> Iterator[_Pipelin
                 yield schedule, virtual, *less
                 continue
             found = schedule, _stage_sizes(job.model.num_layers, pipeline, *less)
-            if found not in dealt:
+            if found not in yielded:
                 yield schedule, virtual, *less
-            dealt.add(found)
+            yielded.add(found)
 
 
 def _stage_sizes(num_layers: int, num_stages: int, first_less: int, last_less: int) -> tuple[int, ...]:

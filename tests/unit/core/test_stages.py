@@ -24,7 +24,7 @@ from autotuner.core.placement import (
     Nodes,
     Place,
     Spread,
-    dealt_crosses,
+    cyclic_crosses,
     hop_crosses,
     pair_crosses,
     pipeline_crosses,
@@ -371,8 +371,8 @@ def test_cyclically_placed_ranks_reach_over_links_between_their_nodes_unless_the
                 met.update(combinations(nodes, 2))
         spread = Spread(num_ranks, stride)
         if num_ranks * stride <= cluster.world_size:
-            assert {h.ends for h in links(cluster) if dealt_crosses(spread, h, cluster)} == met, spread
-            assert bool(dealt_crosses(spread, whole_class(cluster), cluster)) == bool(met)
+            assert {h.ends for h in links(cluster) if cyclic_crosses(spread, h, cluster)} == met, spread
+            assert bool(cyclic_crosses(spread, whole_class(cluster), cluster)) == bool(met)
     cluster = h100_cluster(num_nodes=8)
     layout = Layout(pipeline_parallel_degree=8, data_parallel_shard_degree=8, rank_placement=RankPlacement.CYCLIC)
     slow = LinkHealth(ends=(0, 1), delay_s=1.0)
