@@ -277,9 +277,8 @@ def ask_for_stacks(attempt_id: str) -> None:
     """
     for process in processes_of(attempt_id):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if (
-                "autotuner.trials.process.fork_server" in process.cmdline()
-            ):  # compilers that a rank started know no SIGUSR1
+            # compilers that a rank started know no SIGUSR1
+            if "autotuner.trials.process.fork_server" in process.cmdline():
                 process.send_signal(signal.SIGUSR1)
 
 
