@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from autotuner.api.contenders import asked_about
 from autotuner.api.dependencies import AppOf, SweepOf, TrialId
 from autotuner.api.edge.auth import needs
+from autotuner.api.layout_candidates import asked_about
 from autotuner.api.openapi import problems
 from autotuner.api.routes.runs import new_run
 from autotuner.core.access import Scope

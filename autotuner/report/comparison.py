@@ -48,8 +48,8 @@ from autotuner.report.words import plain, sentence, value_in_words
 from autotuner.search.results.layout_comparison import (
     LETTERS,
     ComparedLayout,
-    Contender,
     Figures,
+    LayoutCandidate,
     LayoutComparison,
     Shift,
 )
@@ -68,7 +68,7 @@ _ENDS: dict[Source, tuple[Look, Look]] = {
 """Looks of a step, and of the fastest step, by the source of their numbers."""
 
 
-def comparison_report(found: LayoutComparison, of: Sequence[Contender]) -> Report:
+def comparison_report(found: LayoutComparison, of: Sequence[LayoutCandidate]) -> Report:
     """Return the report that compares two to four layouts.
 
     It shows how the options of the layouts differ, the result of each layout, and the parts of a step. It also shows
@@ -162,7 +162,7 @@ _NUM_SHOWN = 6
 """Number of shared options that are shown; the rest is folded."""
 
 
-def _differences(found: LayoutComparison, of: Sequence[Contender]) -> Section:
+def _differences(found: LayoutComparison, of: Sequence[LayoutCandidate]) -> Section:
     layouts = [one.layout for one in of]
     rows = [*_jobs([one.job for one in of]), *_options(found.differing, layouts)]
     table = Table(
@@ -224,7 +224,7 @@ def _same(differing: Sequence[str], layouts: Sequence[Layout]) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------ results
-def _figures(found: LayoutComparison, of: Sequence[Contender]) -> Section:
+def _figures(found: LayoutComparison, of: Sequence[LayoutCandidate]) -> Section:
     every = [one.figures for one in found.items]
     reached = [None if one.source == "predicted" else Spread.within(one.mfu, _half(one)) for one in every]
     expected = [Spread.within_factor(one.prediction.mfu, one.prediction.relative_error) for one in of]
@@ -263,12 +263,12 @@ def _figures(found: LayoutComparison, of: Sequence[Contender]) -> Section:
     return Section(title="Results", blocks=(table,), id="figures")
 
 
-def _called(one: Contender) -> Cells:
+def _called(one: LayoutCandidate) -> Cells:
     link = Link(one.name, "trials", one.trial.id) if one.trial else Link(one.name, "explore", query=one.explored)
     return link if one.rank is None else (link, Quiet(f"rank {one.rank}"))
 
 
-def _limit_bytes(one: Contender) -> float:
+def _limit_bytes(one: LayoutCandidate) -> float:
     """Return the number of bytes that a rank of this layout may allocate."""
     return float(one.job.cluster.accelerator.memory_bytes)
 
@@ -305,7 +305,7 @@ def _rest(found: LayoutComparison, one: ComparedLayout) -> Iterator[Cells]:
     yield Quantity(value=figures.peak_bytes, unit="bytes", source=figures.source)
 
 
-def _why_not(one: Contender) -> str:
+def _why_not(one: LayoutCandidate) -> str:
     """Return why a layout has only predicted figures; empty if it ran or no trial tried it."""
     trial = one.trial
     if trial is None or trial.reached is not None:
@@ -421,7 +421,7 @@ def _signed(seconds: float) -> str:
     return f"{'−' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"
 
 
-def _memory(found: LayoutComparison, of: Sequence[Contender]) -> Iterator[Section]:
+def _memory(found: LayoutComparison, of: Sequence[LayoutCandidate]) -> Iterator[Section]:
     """Yield a chart of the memory of each layout's fullest stage; nothing if the layouts have different limits."""
     limit_bytes, *others = {_limit_bytes(one) for one in of}
     if others:

@@ -49,14 +49,14 @@ def plan_report(run: PlanRun, limit: int = MOST_ROWS) -> Report:
     """
     plan = run.result
     assert plan is not None, "it is computed"
-    first = plan.contenders[0]
+    first = plan.candidates[0]
     changes = f"Changes of {first.cluster}, each with the best layout that it allows."
     return Report(
         headline=f"{advice_in_words(first.cluster, first.chance_best)}.",
         facts=() if run.finished_at is None else ("Computed", Moment(run.finished_at)),
         sections=(
             Section(blocks=(tuple(_figures(first)), Lines(items=tuple(_answer(run.request, plan))))),
-            *_front(plan.contenders, run.request.goal),
+            *_front(plan.candidates, run.request.goal),
             Section(
                 title="Clusters",
                 note=f"{plan.num_compared} clusters compared; the cluster with the smallest expected loss is first.",
@@ -88,14 +88,14 @@ def _figures(first: Candidate) -> Iterator[Figure]:
 
 def _answer(request: PlanRequest, plan: Plan) -> Iterator[Cells]:
     """Yield the lines of the answer: the run, its layout, and the certainty of the choice."""
-    first = plan.contenders[0]
+    first = plan.candidates[0]
     yield f"The run: {workload_in_words(request.goal, request.workload)}."
     yield ("Its layout:", first.layout)
     if limits := _limits(request.goal):
-        likeliest = max(one.chance_kept for one in plan.contenders)
+        likeliest = max(one.chance_kept for one in plan.candidates)
         but = "; no compared cluster is likely to meet it" if likeliest < _UNLIKELY else ""
         yield f"The chance to meet {limits} is {percent(first.chance_kept)}{but}."
-    if len(plan.contenders) > 1:
+    if len(plan.candidates) > 1:
         yield (
             f"The chance that it is the best choice is {percent(first.chance_best)}. If all times were known in "
             f"advance, the best choice would save {money(plan.regret)} on average."
@@ -225,7 +225,7 @@ def _round_dollars(low: float, high: float) -> Iterator[tuple[float, str]]:
 
 def _candidates(plan: Plan, limit: int, *, has_limits: bool) -> Table:
     """Return a table of the first ``limit`` clusters by expected loss, and of all clusters on the Pareto front."""
-    shown = (one for place, one in enumerate(plan.contenders) if place < limit or one.is_on_front)
+    shown = (one for place, one in enumerate(plan.candidates) if place < limit or one.is_on_front)
     keeps = [Column("keeps limits")] if has_limits else []
     days = Scale(factor=_S_PER_DAY, unit="days", decimals=2)
     return Table(
@@ -264,13 +264,13 @@ def _notes(plan: Plan, limit: int) -> Lines:
         "Front: no other cluster is both faster and cheaper. ± is the 80 % interval; cost and energy have the same "
         "interval as the time. Is best: probability that the cluster is the best choice."
     ]
-    if any(not one.is_thorough for one in plan.contenders):
+    if any(not one.is_thorough for one in plan.candidates):
         notes.append(
             "Thin space: only a part of the layouts of this cluster was predicted, because other clusters are "
             "clearly better."
         )
-    hidden = sum(not one.is_on_front for one in plan.contenders[limit:])
-    unfit = plan.num_compared - len(plan.contenders)
+    hidden = sum(not one.is_on_front for one in plan.candidates[limit:])
+    unfit = plan.num_compared - len(plan.candidates)
     said = [f"{hidden} more clusters are slower or more expensive and are not shown"] if hidden else []
     said += [f"on {unfit} of {plan.num_compared} clusters no layout fits"] if unfit else []
     return Lines(items=(*notes, *([f"{'; '.join(said)}."] if said else [])), is_quiet=True)

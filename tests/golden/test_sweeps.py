@@ -54,7 +54,7 @@ from autotuner.search.explain.explanation import trial_parts
 from autotuner.search.explain.layers import measured_layers
 from autotuner.search.explain.link_timelines import trial_link_timelines
 from autotuner.search.results.failures import failures
-from autotuner.search.results.layout_comparison import Contender, side_by_side
+from autotuner.search.results.layout_comparison import LayoutCandidate, side_by_side
 from autotuner.search.results.reached import ranked_times, standings
 from autotuner.search.results.sensitivity import sweep_choices
 from autotuner.search.results.sweep_answer import accuracy, answer
@@ -337,7 +337,7 @@ def _report(found: EndedSweep, *, is_whole: bool) -> Iterator[tuple[str, Any]]:
     ranked = request.objective.ranked(trials)
     job = request.trial_job
     rivals = [
-        Contender(layout=one.layout, job=job, prediction=one.prediction, trial=one, standing=standing[one.id])
+        LayoutCandidate(layout=one.layout, job=job, prediction=one.prediction, trial=one, standing=standing[one.id])
         for one in (*ranked[:1], *ranked[-2:])
     ]
     if len(ranked) > 1:

@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Request, Response
 
-from autotuner.api.contenders import asked_about
 from autotuner.api.dashboard.render import page
 from autotuner.api.dependencies import AppOf
 from autotuner.api.edge.auth import needs
+from autotuner.api.layout_candidates import asked_about
 from autotuner.core.access import Scope
 from autotuner.core.sweep import SweepOverview
 from autotuner.core.trial import Trial
@@ -59,7 +59,7 @@ def _page(request: Request, app: App, of: Sequence[str], flags: str = "") -> Res
     return page(
         request,
         "compare.html",
-        contenders=asked,
+        candidates=asked,
         sweep=app.store.get_sweep(first.sweep_id) if first else None,
         problems=found.problems,
         flags=flags,

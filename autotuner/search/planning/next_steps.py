@@ -33,7 +33,7 @@ from autotuner.search.sampler.proxy import OF_A_RANK, fewer_layers, proxy_trial
 
 _MOST_STAGES = 3
 
-_MOST_CONTENDERS = 24
+_MOST_CANDIDATES = 24
 """Largest number of clusters that the choice is between: those with the least expected loss."""
 
 _MOST_ACCELERATORS = 6
@@ -107,7 +107,7 @@ class _Sweep:
     """Description of the sweep, in which ``saved`` is not known yet."""
 
 
-def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
+def pilot_sweeps(request: PlanRequest, candidates: Sequence[Outcome]) -> tuple[PilotSweep, ...]:
     """Return small sweeps that save more than they cost, in the order in which a user should run them.
 
     A sweep saves money if its results change the choice of the cluster. The value of each sweep assumes that the
@@ -115,9 +115,9 @@ def pilot_sweeps(request: PlanRequest, contenders: Sequence[Outcome]) -> tuple[P
 
     Args:
         request: The plan request.
-        contenders: Predicted runs on the clusters to choose from; the run with the least expected loss comes first.
+        candidates: Predicted runs on the clusters to choose from; the run with the least expected loss comes first.
     """
-    found = contenders[:_MOST_CONTENDERS]
+    found = candidates[:_MOST_CANDIDATES]
     decision = Decision.among(request, found)
     sweeps = list(_sweeps(request, found))
     stages: list[PilotSweep] = []

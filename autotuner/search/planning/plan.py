@@ -96,7 +96,7 @@ class Candidate:
 class Plan:
     """The result of a plan: clusters for a training run, the recommended one first. Nothing here was measured."""
 
-    contenders: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]
     """Clusters on which a layout fits. The cluster with the least expected loss comes first, and is the recommended
     one."""
     num_compared: int
@@ -202,7 +202,7 @@ class _Work:
         job, layout = job_on(self._request, known[chosen].cluster), known[chosen].best.layout
         too_large = [self.too_large[offer] for offer in found if offer in self.too_large]
         return Plan(
-            contenders=_contenders(order, known, self.thorough, decision),
+            candidates=_candidates(order, known, self.thorough, decision),
             num_compared=len(found),
             prices=prices_of(self._request, found),
             regret=decision.regret,
@@ -256,7 +256,7 @@ def _on_front(found: Sequence[Outcome]) -> list[bool]:
     return [bool(one) for one in non_dominated(values)]
 
 
-def _contenders(
+def _candidates(
     order: Sequence[Offer], known: Mapping[Offer, Outcome], thorough: set[Offer], decision: Decision
 ) -> tuple[Candidate, ...]:
     outcomes = [known[offer] for offer in order]

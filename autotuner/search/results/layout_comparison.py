@@ -49,7 +49,7 @@ _MEASURED_PHASES: Mapping[str, tuple[PartKind, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class LayoutCandidate:
     """One layout in a comparison of layouts, with its job, its prediction and, if a trial ran it, this trial."""
 
     layout: Layout
@@ -182,19 +182,19 @@ class LayoutComparison:
         return self.items[LETTERS.index(letter)]
 
 
-def side_by_side(contenders: Sequence[Contender]) -> LayoutComparison:
+def side_by_side(candidates: Sequence[LayoutCandidate]) -> LayoutComparison:
     """Compare two to four legal layouts, of one job or several: which is fastest, by how much, and in which parts."""
-    figures = tuple(_figures(one) for one in contenders)
-    is_one_job = len({(one.job.model, one.job.workload, one.job.cluster) for one in contenders}) == 1
-    rates = [_rate(*pair, is_one_job) for pair in zip(contenders, figures, strict=True)]
+    figures = tuple(_figures(one) for one in candidates)
+    is_one_job = len({(one.job.model, one.job.workload, one.job.cluster) for one in candidates}) == 1
+    rates = [_rate(*pair, is_one_job) for pair in zip(candidates, figures, strict=True)]
     fastest = max(range(len(rates)), key=rates.__getitem__)
     slowest = min(range(len(rates)), key=rates.__getitem__)
-    parts_are, parts = _parts(contenders)
+    parts_are, parts = _parts(candidates)
     return LayoutComparison(
         fastest=LETTERS[fastest],
         slowest=None if slowest == fastest else LETTERS[slowest],
         is_one_job=is_one_job,
-        differing=_options([one.layout for one in contenders]),
+        differing=_options([one.layout for one in candidates]),
         parts_are=parts_are,
         shifts=shifts_between(parts[slowest], parts[fastest]) if slowest != fastest else (),
         items=tuple(
@@ -208,7 +208,7 @@ def side_by_side(contenders: Sequence[Contender]) -> LayoutComparison:
                 parts=parts[place],
                 notes=one.notes,
             )
-            for place, one in enumerate(contenders)
+            for place, one in enumerate(candidates)
         ),
     )
 
@@ -218,7 +218,7 @@ _RANKED_BY = Objective(under_faults=True)
 """Objective that counts results under a fault trace if there was one, as the trial's sweep does."""
 
 
-def _figures(one: Contender) -> Figures:
+def _figures(one: LayoutCandidate) -> Figures:
     reached = one.trial.reached if one.trial is not None and one.trial.is_valid else None
     if reached is None:
         return Figures(
@@ -244,7 +244,7 @@ def _figures(one: Contender) -> Figures:
     )
 
 
-def _rate(one: Contender, figures: Figures, is_one_job: bool) -> float:
+def _rate(one: LayoutCandidate, figures: Figures, is_one_job: bool) -> float:
     """Return steps per second over all runs of the layout, or MFU if the layouts are not of one job."""
     if not is_one_job:
         return figures.mfu
@@ -278,13 +278,13 @@ def _options(layouts: Sequence[Layout]) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------------- where the time goes
-def _parts(contenders: Sequence[Contender]) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]]:
+def _parts(candidates: Sequence[LayoutCandidate]) -> tuple[PartsAre, tuple[tuple[Part, ...], ...]]:
     """Return the measured parts if a step of every layout was divided, otherwise the predicted parts."""
-    trials = [one.trial for one in contenders if one.trial is not None]
-    if len(trials) == len(contenders) and (measured := measured_parts(trials)):
+    trials = [one.trial for one in candidates if one.trial is not None]
+    if len(trials) == len(candidates) and (measured := measured_parts(trials)):
         return measured
     steps = []
-    for one in _in_one_state(contenders):
+    for one in _in_one_state(candidates):
         found = step_parts(one.layout, one.job, one.prediction.step_time).parts
         steps.append({(ACTIVITY_WORDS[one], part.kind): s for part in found for one, s in part.predicted.items() if s})
     every = dict.fromkeys(part for step in steps for part in step)
@@ -324,18 +324,18 @@ def _by_kind(
     )
 
 
-def _in_one_state(contenders: Sequence[Contender]) -> Sequence[Contender]:
+def _in_one_state(candidates: Sequence[LayoutCandidate]) -> Sequence[LayoutCandidate]:
     """Return the layouts with predictions that all use the trials of the same sweep state.
 
     Each trial was predicted before it ran, so that the prediction in a later sweep could use more trials. The state
     with most known trials is used for all.
     """
-    calibrations = [one.job.calibration for one in contenders]
+    calibrations = [one.job.calibration for one in candidates]
     if all(one == calibrations[0] for one in calibrations):
-        return contenders
+        return candidates
     most = max(calibrations, key=lambda one: one.num_runs if one else 0)
-    jobs = (replace(one.job, calibration=most) for one in contenders)
-    each = zip(contenders, jobs, strict=True)
+    jobs = (replace(one.job, calibration=most) for one in candidates)
+    each = zip(candidates, jobs, strict=True)
     return [replace(one, job=job, prediction=predict_one(one.layout, job)) for one, job in each]
 
 

@@ -154,7 +154,7 @@ def test_own_prices_are_called_yours_and_one_that_nobody_looked_up_recalled(cli:
 
 def test_a_region_says_what_its_energy_emits_and_leaves_what_hosts_draw(cli: CommandLine) -> None:
     here, there = (cli.run_json("plan", *RUN, *SMALL, *said) for said in ((), ("--tariff", "france")))
-    plain, in_france = (one["result"]["contenders"][0]["predicted"]["energy_kwh"]["median"] for one in (here, there))
+    plain, in_france = (one["result"]["candidates"][0]["predicted"]["energy_kwh"]["median"] for one in (here, there))
     assert in_france == pytest.approx(1.2 * plain)  # the effectiveness of buildings that regions come with
 
 

@@ -100,15 +100,15 @@ def planned() -> PlanRun:
 def test_a_plan_says_the_same_on_every_surface() -> None:
     view = planned()
     assert view.result is not None
-    run = view.result.contenders[0].predicted
-    figures = (f"{run.time_s.median / DAY_S:.3g} days", f"{100 * run.mfu:.1f} %", view.result.contenders[0].cluster)
+    run = view.result.candidates[0].predicted
+    figures = (f"{run.time_s.median / DAY_S:.3g} days", f"{100 * run.mfu:.1f} %", view.result.candidates[0].cluster)
     require_same_figures(plan_report(view), view, *figures)
 
 
 def cluster(name: str, days: float, dollars: float, *, is_on_front: bool) -> Candidate:
     answer = planned().result
     assert answer is not None
-    one = answer.contenders[0]
+    one = answer.candidates[0]
     run = replace(one.predicted, time_s=Interval.of(days * DAY_S, 0.2), cost=Interval.of(dollars, 0.2))
     return replace(one, cluster=name, is_on_front=is_on_front, predicted=run)
 
@@ -145,7 +145,7 @@ def test_the_deadline_is_drawn_where_there_is_one() -> None:
 def test_one_cluster_alone_is_no_picture(shown: int, has_picture: bool) -> None:
     view = planned()
     assert view.result is not None
-    report = plan_report(replace(view, result=replace(view.result, contenders=FOUND[:shown])))
+    report = plan_report(replace(view, result=replace(view.result, candidates=FOUND[:shown])))
     assert ("front" in {section.id for section in report.sections}) is has_picture
 
 

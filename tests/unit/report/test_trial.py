@@ -38,7 +38,7 @@ from autotuner.search.explain.explanation import explain, trial_parts
 from autotuner.search.explain.link_timelines import link_timelines
 from autotuner.search.explain.timeline import predicted_timeline
 from autotuner.search.results.failures import failures
-from autotuner.search.results.layout_comparison import Contender, side_by_side
+from autotuner.search.results.layout_comparison import LayoutCandidate, side_by_side
 from autotuner.search.results.reached import ranked_times
 from autotuner.search.results.trial_query import TableQuery
 from autotuner.search.results.trial_table import TableRow, ranked_rows
@@ -261,21 +261,21 @@ JOB = Job(
 FIRST, SECOND = "fsdp8 tp2 mb1 sp flash bf16", "fsdp16 mb1 recompute-full flash bf16"
 
 
-def contenders(*words: str) -> list[Contender]:
+def candidates(*words: str) -> list[LayoutCandidate]:
     layouts = [Layout.parse(one) for one in words]
     return [
-        Contender(layout=one, job=JOB, prediction=predict_one(one, JOB), of=str(one), name="a layout")
+        LayoutCandidate(layout=one, job=JOB, prediction=predict_one(one, JOB), of=str(one), name="a layout")
         for one in layouts
     ]
 
 
 def reported(*words: str) -> Report:
-    of = contenders(*words)
+    of = candidates(*words)
     return comparison_report(side_by_side(of), of)
 
 
 def test_a_comparison_shows_figures_differences_and_parts_on_every_surface() -> None:
-    of = contenders(FIRST, SECOND)
+    of = candidates(FIRST, SECOND)
     found = side_by_side(of)
     report = comparison_report(found, of)
     for shown in surfaces(report):
@@ -290,7 +290,7 @@ def test_a_comparison_shows_figures_differences_and_parts_on_every_surface() -> 
 
 
 def test_json_carries_the_figures_of_the_report() -> None:
-    of = contenders(FIRST, SECOND)
+    of = candidates(FIRST, SECOND)
     found = side_by_side(of)
     written = documents.write(found)
     shown = comparison_report(found, of)["figures"]
@@ -310,7 +310,7 @@ def test_one_layout_of_one_job_differs_in_nothing() -> None:
 
 
 def test_a_failed_trial_has_predicted_figures_and_says_why() -> None:
-    of = contenders(FIRST, SECOND)
+    of = candidates(FIRST, SECOND)
     died = replace(
         of[0], trial=trial(of[0].layout, state=TrialState.FAILED, failure=failure(message="no memory is left"))
     )
@@ -320,7 +320,7 @@ def test_a_failed_trial_has_predicted_figures_and_says_why() -> None:
 
 
 def test_the_list_of_shifts_goes_from_the_slowest_to_the_fastest_layout() -> None:
-    found = side_by_side(contenders(FIRST, SECOND))
+    found = side_by_side(candidates(FIRST, SECOND))
     section = reported(FIRST, SECOND)["shifts"]
     assert section is not None
     (picture,) = section.blocks

@@ -195,8 +195,8 @@ def job_of(one: Candidate) -> Job:
 
 
 def test_time_cost_and_energy_follow_from_the_best_layout_of_each_cluster(found: Plan) -> None:
-    assert len(found.contenders) == found.num_compared == 4
-    for one in found.contenders:
+    assert len(found.candidates) == found.num_compared == 4
+    for one in found.candidates:
         run, prediction = one.predicted, predict_one(one.layout, job_of(one))
         assert run.num_steps == 1e11 / (4096 * 256)
         assert run.time_s.median == pytest.approx(run.num_steps * prediction.step_time.total_s / run.goodput)
@@ -208,14 +208,14 @@ def test_time_cost_and_energy_follow_from_the_best_layout_of_each_cluster(found:
 
 
 def test_intervals_are_at_least_those_of_steps_and_nobody_beats_the_front_in_time_and_cost(found: Plan) -> None:
-    for one in found.contenders:
+    for one in found.candidates:
         error, time_s = predict_one(one.layout, job_of(one)).relative_error, one.predicted.time_s
         assert time_s.high / time_s.median >= 1 + present(error)
         assert time_s.low * time_s.high == pytest.approx(time_s.median**2)
         cost = one.predicted.cost.median
         beaten = any(
             other.predicted.time_s.median < time_s.median and other.predicted.cost.median < cost
-            for other in found.contenders
+            for other in found.candidates
         )
         assert one.is_on_front == (not beaten)
 
@@ -223,25 +223,25 @@ def test_intervals_are_at_least_those_of_steps_and_nobody_beats_the_front_in_tim
 def test_the_prices_of_accelerators_and_energy_turn_the_choice() -> None:
     cheap_h100 = planned(request_of(prices={"h100": 0.5, "b200": 9.0}))
     cheap_b200 = planned(request_of(prices={"h100": 9.0, "b200": 0.5}))
-    assert cheap_h100.contenders[0].accelerator == "h100-sxm"
-    assert cheap_b200.contenders[0].accelerator == "b200"
+    assert cheap_h100.candidates[0].accelerator == "h100-sxm"
+    assert cheap_b200.candidates[0].accelerator == "b200"
     hours = {"h100": 1.0, "b200": 2.3}
     goal = Goal(num_tokens=1e11, deadline_s=400 * DAY_S)
     cheap, dear = (
         planned(request_of(goal=goal, sizes=(16,), prices=hours, tariff={"energy_price_per_kwh": price}))
         for price in (0.0, 5.0)
     )
-    drawn = {one.cluster: kwh.median for one in dear.contenders if (kwh := one.predicted.energy_kwh)}
+    drawn = {one.cluster: kwh.median for one in dear.candidates if (kwh := one.predicted.energy_kwh)}
     least = min(drawn, key=lambda name: drawn[name])
-    assert dear.contenders[0].cluster == least
-    assert cheap.contenders[0].cluster != least
-    assert cheap.contenders[0].predicted.cost.median == min(one.predicted.cost.median for one in cheap.contenders)
+    assert dear.candidates[0].cluster == least
+    assert cheap.candidates[0].cluster != least
+    assert cheap.candidates[0].predicted.cost.median == min(one.predicted.cost.median for one in cheap.candidates)
 
 
 def test_more_of_something_buys_time_at_its_price(found: Plan) -> None:
     changes = {one.change: one for one in found.marginals}
     assert set(changes) >= {UpgradeKind.TWICE_THE_NETWORK, UpgradeKind.MORE_MEMORY}
-    network, today = changes[UpgradeKind.TWICE_THE_NETWORK], found.contenders[0]
+    network, today = changes[UpgradeKind.TWICE_THE_NETWORK], found.candidates[0]
     assert network.saved_s >= 0  # the present layout may stay
     assert network.price_per_hour == pytest.approx(0.1 * today.num_accelerators * today.price_per_accelerator_hour)
     assert network.mfu_per_dollar == pytest.approx(network.mfu / network.price_per_hour)
@@ -258,7 +258,7 @@ def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_the_sweep_t
     for one in found.proofs:
         assert one.worth > 0
         assert one.num_accelerators < 128
-        before = next(each.predicted.time_s for each in found.contenders if each.cluster == one.target)
+        before = next(each.predicted.time_s for each in found.candidates if each.cluster == one.target)
         assert 1 + one.error_after < before.high / before.median
     assert sum(one.saved for one in found.proofs) <= 1.05 * found.regret  # draws of 2,048, to a few percent
 
@@ -266,7 +266,7 @@ def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_the_sweep_t
 def test_own_clusters_are_compared_models_that_fit_nowhere_named_and_progress_reported() -> None:
     own = replace(load_cluster("a100:16"), name="ours", price_per_accelerator_hour=0.4)
     found = planned(request_of(clusters=(own,), sizes=(16,)))
-    assert "ours" in [one.cluster for one in found.contenders]
+    assert "ours" in [one.cluster for one in found.candidates]
     with pytest.raises(InvalidInput, match="llama-3-8b"):
         planned(request_of(accelerators=("rtx-4090",), sizes=(1,)))
     told: list[tuple[int, int]] = []
@@ -290,14 +290,14 @@ def too_many_layouts_of(monkeypatch: pytest.MonkeyPatch, limits: Mapping[int, in
 def test_sizes_with_too_many_layouts_are_left_out_or_thinly_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     too_many_layouts_of(monkeypatch, {32: 0})
     found = planned(request_of(accelerators=("h100",)))
-    assert [one.num_accelerators for one in found.contenders] == [16]
+    assert [one.num_accelerators for one in found.candidates] == [16]
     assert "h100-sxm:32 was left out: 32 ranks split in more ways" in caveats_in_words(found.caveats)
     with pytest.raises(InvalidInput, match="h100-sxm:32 was left out: 32 ranks split in more ways"):
         planned(request_of(accelerators=("h100",), sizes=(32,)))
     axes = {name: values for name, values in FEW.items() if name != "tensor_parallel_degree"}
     too_many_layouts_of(monkeypatch, {16: 4})
     found = planned(request_of(accelerators=("h100",), sizes=(16,), space=axes))
-    assert [one.is_thorough for one in found.contenders] == [False]
+    assert [one.is_thorough for one in found.candidates] == [False]
     said = "on h100-sxm:16 only a part of the layouts was predicted: 16 ranks split in more ways"
     assert caveats_in_words(found.caveats).count(said) == 1
     too_many_layouts_of(monkeypatch, {24: 0})

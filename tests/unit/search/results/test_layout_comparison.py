@@ -14,7 +14,7 @@ from autotuner.core.objective import Metric, Objective, Weight
 from autotuner.core.trial import Trial, TrialState
 from autotuner.costmodel.predict import predict_one
 from autotuner.report.comparison import comparison_report
-from autotuner.search.results.layout_comparison import Contender, side_by_side
+from autotuner.search.results.layout_comparison import LayoutCandidate, side_by_side
 from autotuner.search.results.reached import Standing
 from autotuner.search.results.sweep_front import SweepFront, sweep_front
 from autotuner.search.sampler.pareto import adds_to_front, on_front, trial_values
@@ -36,40 +36,40 @@ from tests.unit.search.results.trials import BASE, died, ran
 JOB = tiny_job()
 
 
-def contender(
+def candidate(
     step_time_s: float = 1.0, error_s: float = 0.01, layout: Layout | None = None, **measured: Any
-) -> Contender:
+) -> LayoutCandidate:
     """A trial that was measured."""
     layout = layout or cpu_layout(tensor_parallel_degree=2)
     rates = {"tokens_per_s": 512 / step_time_s, "mfu": 0.3 / step_time_s}
     reached = measurement(step_time_s=step_time_s, step_time_interval_s=error_s, **rates, **measured)
-    return Contender(layout=layout, job=JOB, prediction=prediction(), trial=trial(layout, measurement=reached))
+    return LayoutCandidate(layout=layout, job=JOB, prediction=prediction(), trial=trial(layout, measurement=reached))
 
 
-def predicted(layout: Layout) -> Contender:
-    return Contender(layout=layout, job=JOB, prediction=predict_one(layout, JOB))
+def predicted(layout: Layout) -> LayoutCandidate:
+    return LayoutCandidate(layout=layout, job=JOB, prediction=predict_one(layout, JOB))
 
 
-def told(*of: Contender) -> tuple[str, ...]:
+def told(*of: LayoutCandidate) -> tuple[str, ...]:
     """The headline of their report, and what it says of noise and parts."""
     report = comparison_report(side_by_side(of), of)
     return (report.headline, *map(str, report.facts))
 
 
 def test_differences_are_said_where_they_are_beyond_the_noise_from_the_fastest_on() -> None:
-    three = [contender(1.0), contender(1.1), contender(1.2)]
+    three = [candidate(1.0), candidate(1.1), candidate(1.2)]
     assert told(*three)[:2] == (
         "A is 10.0 % faster than B and 20.0 % faster than C",
         "Each difference is beyond the noise of equal runs.",
     )
     found = side_by_side(three)
     assert (found.fastest, found.slowest, found.items[0].beside) == ("A", "C", None)
-    assert told(contender(1.1), contender(1.0))[0] == "B is 10.0 % faster than A"
-    assert told(contender(1.0, 0.02), contender(1.01, 0.02))[:2] == (
+    assert told(candidate(1.1), candidate(1.0))[0] == "B is 10.0 % faster than A"
+    assert told(candidate(1.0, 0.02), candidate(1.01, 0.02))[:2] == (
         "A and B do not differ measurably",
         "The difference is within the noise of equal runs.",
     )
-    assert told(contender(1.0, 0.02), contender(1.01, 0.02), contender(1.3, 0.02))[:2] == (
+    assert told(candidate(1.0, 0.02), candidate(1.01, 0.02), candidate(1.3, 0.02))[:2] == (
         "A is 30.0 % faster than C and does not differ measurably from B",
         "1 of 2 differences are beyond the noise of equal runs.",
     )
@@ -78,24 +78,24 @@ def test_differences_are_said_where_they_are_beyond_the_noise_from_the_fastest_o
 def test_a_value_that_was_not_measured_is_shown_with_its_prediction_and_noise() -> None:
     known = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.0, value=1.0, relative_error=0.1)
     slower = Standing(probability_best=0.5, tied_with_best=True, step_time_s=1.1, value=1 / 1.1, relative_error=0.1)
-    found = side_by_side([replace(contender(1.0), standing=known), replace(contender(1.1), standing=slower)])
+    found = side_by_side([replace(candidate(1.0), standing=known), replace(candidate(1.1), standing=slower)])
     assert not present(found.items[1].beside).is_beyond_noise
     assert found.items[0].figures.relative_error == pytest.approx(0.01)
-    died = contender()
+    died = candidate()
     trial = replace(present(died.trial), state=TrialState.FAILED, measurement=None, failure=failure())
-    found = side_by_side([contender(), replace(died, trial=trial)])
+    found = side_by_side([candidate(), replace(died, trial=trial)])
     assert found.items[1].figures.source == "predicted"
 
 
 def test_a_layout_that_is_only_predicted_is_said_to_be() -> None:
-    expected = replace(contender(), trial=None, prediction=prediction(relative_error=0.1))
+    expected = replace(candidate(), trial=None, prediction=prediction(relative_error=0.1))
     step_s = expected.prediction.step_time.total_s
-    found = side_by_side([contender(step_s / 2, step_s / 200), expected])
-    heading, noise, *_ = told(contender(step_s / 2, step_s / 200), expected)
+    found = side_by_side([candidate(step_s / 2, step_s / 200), expected])
+    heading, noise, *_ = told(candidate(step_s / 2, step_s / 200), expected)
     assert heading == "A is predicted 100.0 % faster than B"
     assert noise.endswith("the error of predictions and runs.")
     assert [one.figures.source for one in found.items] == ["measured", "predicted"]
-    heading, *_ = told(contender(step_s / 2, step_s / 200), contender(step_s, step_s / 100), expected)
+    heading, *_ = told(candidate(step_s / 2, step_s / 200), candidate(step_s, step_s / 100), expected)
     assert heading == "A is 100.0 % faster than B and is predicted 100.0 % faster than C"
 
 
@@ -119,10 +119,10 @@ def test_options_that_differ_are_named_and_predicted_parts_shift_to_the_fastest(
 
 
 def test_measured_parts_are_compared_and_shifted_in_kinds_that_all_tell() -> None:
-    found = side_by_side([contender(breakdown=breakdown()), contender(breakdown=breakdown())])
+    found = side_by_side([candidate(breakdown=breakdown()), candidate(breakdown=breakdown())])
     assert found.parts_are == "measured"
     assert sum(part.seconds for part in found.items[0].parts) == pytest.approx(breakdown().step_s)
-    found = side_by_side([contender(breakdown=breakdown()), contender()])
+    found = side_by_side([candidate(breakdown=breakdown()), candidate()])
     assert [part.name for part in found.items[0].parts] == [
         "forward and backward",
         "waiting for gradients",
@@ -130,8 +130,8 @@ def test_measured_parts_are_compared_and_shifted_in_kinds_that_all_tell() -> Non
     ]
     assert found.parts_are == "measured"
     slow, fast = (
-        contender(1.1, breakdown=breakdown(optimizer_s=0.2)),
-        contender(1.0, breakdown=breakdown(optimizer_s=0.1)),
+        candidate(1.1, breakdown=breakdown(optimizer_s=0.2)),
+        candidate(1.0, breakdown=breakdown(optimizer_s=0.1)),
     )
     blamed = prediction(step_time=replace(prediction().step_time, matrix_s=50.0))
     found = side_by_side([slow, replace(fast, prediction=blamed)])
@@ -143,17 +143,19 @@ def test_measured_parts_are_compared_and_shifted_in_kinds_that_all_tell() -> Non
 def test_predicted_parts_are_of_one_job_and_state_of_learning_or_compared_by_mfu() -> None:
     learnt = replace(JOB, calibration=Calibration(factor=3.0, deviation=0.1, num_runs=4))
     layout = cpu_layout(tensor_parallel_degree=2)
-    before, after = (Contender(layout=layout, job=job, prediction=predict_one(layout, job)) for job in (JOB, learnt))
+    before, after = (
+        LayoutCandidate(layout=layout, job=job, prediction=predict_one(layout, job)) for job in (JOB, learnt)
+    )
     found = side_by_side([before, after])
     assert (
         found.items[0].step_s == found.items[1].step_s == pytest.approx(after.prediction.step_time.total_s)
     )  # another order
     big = big_job()
     layout = Layout(data_parallel_shard_degree=big.cluster.world_size)
-    other = Contender(layout=layout, job=big, prediction=prediction(mfu=0.1))
-    found = side_by_side([contender(1.0), other])
+    other = LayoutCandidate(layout=layout, job=big, prediction=prediction(mfu=0.1))
+    found = side_by_side([candidate(1.0), other])
     assert not found.is_one_job
-    assert "ahead of B in MFU" in told(contender(1.0), other)[0]
+    assert "ahead of B in MFU" in told(candidate(1.0), other)[0]
 
 
 # ---------------------------------------------------------------- sweep front

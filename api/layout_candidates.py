@@ -15,7 +15,7 @@ from autotuner.core.sweep import Sweep
 from autotuner.core.trial import Trial
 from autotuner.costmodel.predict import predict_one
 from autotuner.exports.formats import read
-from autotuner.search.results.layout_comparison import LETTERS, Contender
+from autotuner.search.results.layout_comparison import LETTERS, LayoutCandidate
 from autotuner.search.results.reached import Standing, standings
 from autotuner.search.space.moves import arrange
 from autotuner.service.build import App
@@ -28,7 +28,7 @@ _ID = re.compile(r"sw-[a-z0-9]{1,40}(-[0-9]{1,12})?")
 class Compared:
     """The layouts that a page compares, and the words of its address that name no layout."""
 
-    asked: tuple[Contender, ...]
+    asked: tuple[LayoutCandidate, ...]
     problems: tuple[tuple[str, AutotunerError], ...]
     """Words that cannot be compared, each with the error that says why."""
 
@@ -44,7 +44,7 @@ def asked_about(app: App, of: Sequence[str], flags: str = "") -> Compared:
         flags: Configuration of a trainer, whose layout is compared too; empty: none.
     """
     reader = _Reader(app)
-    found: list[Contender] = []
+    found: list[LayoutCandidate] = []
     problems: list[tuple[str, AutotunerError]] = []
     for word in dict.fromkeys(one.strip() for one in of if one.strip()):
         try:
@@ -70,7 +70,7 @@ class _Reader:
         self._standings: dict[str, Mapping[str, Standing]] = {}
         self._sweeps: dict[str, Sweep] = {}
 
-    def read(self, word: str, before: Sequence[Contender]) -> Contender:
+    def read(self, word: str, before: Sequence[LayoutCandidate]) -> LayoutCandidate:
         """Return the candidate that a word names.
 
         Raises:
@@ -83,7 +83,7 @@ class _Reader:
             return self._of_trial(self._trial(word))
         return self._in_words(word, before)
 
-    def imported(self, flags: str, before: Sequence[Contender]) -> Contender:
+    def imported(self, flags: str, before: Sequence[LayoutCandidate]) -> LayoutCandidate:
         """Return the layout of a trainer's flags as a candidate, for the job of the candidate before it."""
         job = _job_before(before, "your flags")
         reading = self._app.compute.ask(read, flags, None, job.cluster.world_size)
@@ -101,13 +101,13 @@ class _Reader:
             )
         return ranked[0]
 
-    def _of_trial(self, trial: Trial) -> Contender:
+    def _of_trial(self, trial: Trial) -> LayoutCandidate:
         sweep = self._app.informed(self._app.store.get_sweep(trial.sweep_id))
         standing = self._standing(trial)
         ids = list(self._standings[trial.sweep_id])
         request = sweep.request
         self._sweeps[sweep.id] = sweep
-        return Contender(
+        return LayoutCandidate(
             layout=trial.layout,
             job=request.trial_job,
             prediction=trial.prediction,
@@ -123,7 +123,7 @@ class _Reader:
             self._standings[trial.sweep_id] = standings(self._app.store.ranked_times(trial.sweep_id))
         return self._standings[trial.sweep_id].get(trial.id)
 
-    def _explored(self, address: str) -> Contender:
+    def _explored(self, address: str) -> LayoutCandidate:
         link = Permalink.read(address)
         if link.layout is None:
             raise InvalidInput(
@@ -132,25 +132,27 @@ class _Reader:
         found = self._predicted(link.layout, link.job(self._app), "explored", link)
         return replace(found, of=link.with_layout(found.layout).to("/explore"))
 
-    def _in_words(self, word: str, before: Sequence[Contender]) -> Contender:
+    def _in_words(self, word: str, before: Sequence[LayoutCandidate]) -> LayoutCandidate:
         job = _job_before(before, word)
         return self._predicted(Layout.parse(word), job, "a layout", self._link(before[0]))
 
-    def _link(self, of: Contender) -> Permalink:
+    def _link(self, of: LayoutCandidate) -> Permalink:
         """Return a link to the job of an earlier candidate."""
         if of.trial is not None:
             return Permalink.of_sweep(self._sweeps[of.trial.sweep_id])
         return Permalink.of_query(of.explored)
 
-    def _predicted(self, layout: Layout, job: Job, name: str, link: Permalink) -> Contender:
+    def _predicted(self, layout: Layout, job: Job, name: str, link: Permalink) -> LayoutCandidate:
         layout = arrange(layout, job)
         require_legal(layout, job)
         prediction = predict_one(layout, job)
         explored = link.with_layout(layout).asked
-        return Contender(layout=layout, job=job, prediction=prediction, of=str(layout), name=name, explored=explored)
+        return LayoutCandidate(
+            layout=layout, job=job, prediction=prediction, of=str(layout), name=name, explored=explored
+        )
 
 
-def _job_before(before: Sequence[Contender], word: str) -> Job:
+def _job_before(before: Sequence[LayoutCandidate], word: str) -> Job:
     if not before:
         rule = (
             "is a layout without a job; before it, name a trial, a sweep or the address of an explored layout, "
