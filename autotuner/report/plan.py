@@ -62,8 +62,8 @@ def plan_report(run: PlanRun, limit: int = MOST_ROWS) -> Report:
                 note=f"{plan.num_compared} clusters compared; the cluster with the smallest expected loss is first.",
                 blocks=(_candidates(plan, limit, has_limits=bool(_limits(run.request.goal))), _notes(plan, limit)),
             ),
-            Section(title="Effects of more hardware", note=changes, blocks=(_upgrades(plan.marginals),)),
-            _pilots(plan.proofs),
+            Section(title="Effects of more hardware", note=changes, blocks=(_upgrades(plan.upgrades),)),
+            _pilots(plan.pilot_sweeps),
             Section(
                 title="Prices and assumptions",
                 blocks=(_prices(plan.prices), Lines(items=tuple(_assumed(run.request, plan)))),

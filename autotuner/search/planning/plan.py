@@ -105,9 +105,9 @@ class Plan:
     """Prices and powers of the accelerators, with their sources."""
     regret: float
     """Mean dollars by which the choice is worse than a choice with all times known."""
-    marginals: tuple[Upgrade, ...]
+    upgrades: tuple[Upgrade, ...]
     """Gains of changes to the first candidate."""
-    proofs: tuple[PilotSweep, ...]
+    pilot_sweeps: tuple[PilotSweep, ...]
     """Pilot sweeps that are worth more than they cost, in the order to run them."""
     caveats: tuple[Caveat, ...]
     """Caveats about the predictions, and about clusters with too many layouts to search."""
@@ -206,8 +206,8 @@ class _Work:
             num_compared=len(found),
             prices=prices_of(self._request, found),
             regret=decision.regret,
-            marginals=more.result().found,
-            proofs=first.result(),
+            upgrades=more.result().found,
+            pilot_sweeps=first.result(),
             caveats=(
                 *caveats(job, LayoutColumns.from_layouts([layout])),
                 *dict.fromkeys((*too_large, *more.result().too_large)),

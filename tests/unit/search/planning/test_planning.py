@@ -239,7 +239,7 @@ def test_the_prices_of_accelerators_and_energy_turn_the_choice() -> None:
 
 
 def test_more_of_something_buys_time_at_its_price(found: Plan) -> None:
-    changes = {one.change: one for one in found.marginals}
+    changes = {one.change: one for one in found.upgrades}
     assert set(changes) >= {UpgradeKind.TWICE_THE_NETWORK, UpgradeKind.MORE_MEMORY}
     network, today = changes[UpgradeKind.TWICE_THE_NETWORK], found.candidates[0]
     assert network.saved_s >= 0  # the present layout may stay
@@ -254,13 +254,13 @@ def test_more_of_something_buys_time_at_its_price(found: Plan) -> None:
 def test_small_sweeps_are_worth_more_than_they_cost_and_smaller_than_the_sweep_that_they_prepare() -> None:
     goal = Goal(num_tokens=2e12, deadline_s=90 * DAY_S)
     found = planned(request_of(goal=goal, accelerators=("h100", "mi300x"), sizes=(128,), prices={"mi300x": 3.2}))
-    assert found.proofs
-    for one in found.proofs:
+    assert found.pilot_sweeps
+    for one in found.pilot_sweeps:
         assert one.worth > 0
         assert one.num_accelerators < 128
         before = next(each.predicted.time_s for each in found.candidates if each.cluster == one.target)
         assert 1 + one.error_after < before.high / before.median
-    assert sum(one.saved for one in found.proofs) <= 1.05 * found.regret  # draws of 2,048, to a few percent
+    assert sum(one.saved for one in found.pilot_sweeps) <= 1.05 * found.regret  # draws of 2,048, to a few percent
 
 
 def test_own_clusters_are_compared_models_that_fit_nowhere_named_and_progress_reported() -> None:
@@ -302,7 +302,7 @@ def test_sizes_with_too_many_layouts_are_left_out_or_thinly_looked_through(monke
     assert caveats_in_words(found.caveats).count(said) == 1
     too_many_layouts_of(monkeypatch, {24: 0})
     found = planned(request_of(accelerators=("h100",), sizes=(16,)))
-    (more, *_) = found.marginals
+    (more, *_) = found.upgrades
     assert (more.change, more.num_nodes) == (UpgradeKind.MORE_NODES, 2)  # the next size that is tried, and of use
     assert any("24 ranks split in more ways" in one.subjects for one in found.caveats)
 
