@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
 import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -85,23 +87,32 @@ class AtTerminal:
             env=env,
         )
         os.close(of_process)
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end within a character
         self.seen = ""
 
     def read_until(self, text: str) -> None:
         """Read the terminal until it shows a text."""
         while text not in self.seen:
-            self.seen += os.read(self._terminal, 4096).decode()
+            self._read()
+
+    def _read(self) -> bytes:
+        found = os.read(self._terminal, 4096)
+        self.seen += self._decoder.decode(found)
+        return found
 
     def end(self) -> str:
         """Let the work end; return what was written to standard output, and read the terminal to its end."""
-        output, _ = self._process.communicate("go on\n")
-        try:
-            while part := os.read(self._terminal, 4096).decode():
-                self.seen += part
-        except OSError:  # the last writer has closed it
-            pass
-        os.close(self._terminal)
-        return output
+        with self._process as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with suppress(BrokenPipeError):  # work that reads nothing may have ended
+                process.stdin.write("go on\n")
+                process.stdin.close()
+            with suppress(OSError):  # the last writer has closed the terminal
+                while self._read():  # before standard output, because work waits while the terminal's buffer is full
+                    pass
+            os.close(self._terminal)
+            return process.stdout.read()
 
 
 def work(level: int = logging.WARNING, patience_s: float = 0.0, **environment: str) -> AtTerminal:
