@@ -232,7 +232,7 @@ class SweepLook:
                 found,
                 self.sweep.request,
                 sweep_id=self.sweep.id,
-                expected_improvement=self.sweep.expected_improvement,
+                expected_improvement=expected_improvement,
                 is_finished=is_finished,
             )
         elif foreseen is not None:
